@@ -1,0 +1,69 @@
+"""The seam to time, and the engine's own time on top of it.
+
+Nothing else in the engine asks what time it is. `Clock` is the seam (the real one here, a manual one in tests);
+`EngineTime` turns it into the milliseconds that records, leases and ages live by: it starts at max(last logged, wall),
+then advances with CLOCK_BOOTTIME, so that suspension counts. A step of the wall clock is adopted only forward, and
+only once it has been steady for `STEADY_MS`: a step back revives nothing, a bogus step forward expires nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+STEADY_MS: Final = 120_000
+"""How long a forward step of the wall clock must last before engine time follows it."""
+
+STEP_TOLERANCE_MS: Final = 50
+"""Drift between the two clocks below which nobody speaks of a step."""
+
+
+class Clock(Protocol):
+    """The two clocks that the engine needs."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as the machine believes now; may step."""
+        ...
+
+    def boot_ns(self) -> int:
+        """Nanoseconds since boot, suspension included; never steps."""
+        ...
+
+
+class OsClock:
+    """The machine's clocks."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def boot_ns(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class EngineTime:
+    """Milliseconds that never fall (queues.md, "State and rules")."""
+
+    __slots__ = ("_clock", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
+
+    def __init__(self, clock: Clock, last_logged_ms: int) -> None:
+        self._clock = clock
+        boot_ms = clock.boot_ns() // 1_000_000
+        self.now_ms = max(last_logged_ms, clock.wall_ms())
+        self._offset_ms = self.now_ms - boot_ms
+        self._step_seen_boot_ms: int | None = None
+        self._step_wall_offset_ms = 0
+
+    def advance(self) -> int:
+        """Read the clocks once, and return engine time in milliseconds."""
+        boot_ms = self._clock.boot_ns() // 1_000_000
+        wall_offset_ms = self._clock.wall_ms() - boot_ms
+        if wall_offset_ms <= self._offset_ms + STEP_TOLERANCE_MS:
+            self._step_seen_boot_ms = None
+        elif self._step_seen_boot_ms is None or abs(wall_offset_ms - self._step_wall_offset_ms) > STEP_TOLERANCE_MS:
+            self._step_seen_boot_ms = boot_ms
+            self._step_wall_offset_ms = wall_offset_ms
+        elif boot_ms - self._step_seen_boot_ms >= STEADY_MS:
+            self._offset_ms = wall_offset_ms
+            self._step_seen_boot_ms = None
+        self.now_ms = max(self.now_ms, boot_ms + self._offset_ms)
+        return self.now_ms

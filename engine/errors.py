@@ -1,0 +1,178 @@
+"""Every error that topics can raise: one tree, one table, one place for its text.
+
+    TopicsError                 has code, status, message, detail, retryable
+    ├── Refused                 4xx: the request cannot be done; nothing was changed
+    ├── Unavailable             5xx: cannot be done now; `detail.outcome` is "unknown" where it may have happened
+    └── StoreError              the store cannot be opened; `exit_code` says what the process exits with
+        ├── StoreLocked         73: another process owns the directory
+        ├── StoreDamaged        76: damage that must not be passed over (names file, offset, topics, next step)
+        ├── StoreForeign        76: a file of another store, kind, place or newer format
+        └── StoreIOError        74: the disk did not answer
+
+`Code` is the stable vocabulary of the wire (http-api.md §1); `STATUS` maps each code to its HTTP status, and is
+what the documentation and the OpenAPI document are tested against.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Code(StrEnum):
+    """The stable error codes of the wire."""
+
+    INVALID_REQUEST = "invalid_request"
+    BATCH_TOO_LARGE = "batch_too_large"
+    RECORD_TOO_LARGE = "record_too_large"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    TOPIC_NOT_FOUND = "topic_not_found"
+    ROUTER_NOT_FOUND = "router_not_found"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    NOT_ACCEPTABLE = "not_acceptable"
+    LENGTH_REQUIRED = "length_required"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    URI_TOO_LONG = "uri_too_long"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    CURSOR_CONFLICT = "cursor_conflict"
+    TOPIC_MOVED = "topic_moved"
+    TOPIC_EXISTS_INCOMPATIBLE = "topic_exists_incompatible"
+    TOPIC_NOT_EMPTY = "topic_not_empty"
+    ROUTER_CYCLE = "router_cycle"
+    NOT_A_QUEUE = "not_a_queue"
+    TOPIC_DAMAGED = "topic_damaged"
+    MISDIRECTED = "misdirected"
+    TOPIC_FULL = "topic_full"
+    IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
+    THROTTLED = "throttled"
+    INTERNAL = "internal"
+    NOT_READY = "not_ready"
+    SHUTTING_DOWN = "shutting_down"
+    COLD_UNAVAILABLE = "cold_unavailable"
+    READ_ONLY = "read_only"
+    DISK_FULL = "disk_full"
+
+
+STATUS: Final[dict[Code, int]] = {
+    Code.INVALID_REQUEST: 400,
+    Code.BATCH_TOO_LARGE: 400,
+    Code.RECORD_TOO_LARGE: 400,
+    Code.UNAUTHORIZED: 401,
+    Code.FORBIDDEN: 403,
+    Code.TOPIC_NOT_FOUND: 404,
+    Code.ROUTER_NOT_FOUND: 404,
+    Code.NOT_FOUND: 404,
+    Code.METHOD_NOT_ALLOWED: 405,
+    Code.NOT_ACCEPTABLE: 406,
+    Code.CURSOR_CONFLICT: 409,
+    Code.TOPIC_MOVED: 409,
+    Code.TOPIC_EXISTS_INCOMPATIBLE: 409,
+    Code.TOPIC_NOT_EMPTY: 409,
+    Code.ROUTER_CYCLE: 409,
+    Code.NOT_A_QUEUE: 409,
+    Code.TOPIC_DAMAGED: 409,
+    Code.LENGTH_REQUIRED: 411,
+    Code.PAYLOAD_TOO_LARGE: 413,
+    Code.URI_TOO_LONG: 414,
+    Code.UNSUPPORTED_MEDIA_TYPE: 415,
+    Code.MISDIRECTED: 421,
+    Code.TOPIC_FULL: 422,
+    Code.IDEMPOTENCY_MISMATCH: 422,
+    Code.THROTTLED: 429,
+    Code.HEADERS_TOO_LARGE: 431,
+    Code.INTERNAL: 500,
+    Code.NOT_READY: 503,
+    Code.SHUTTING_DOWN: 503,
+    Code.COLD_UNAVAILABLE: 503,
+    Code.READ_ONLY: 503,
+    Code.DISK_FULL: 507,
+}
+
+RETRYABLE: Final = frozenset(
+    {Code.THROTTLED, Code.NOT_READY, Code.SHUTTING_DOWN, Code.COLD_UNAVAILABLE, Code.READ_ONLY, Code.DISK_FULL}
+)
+
+
+class TopicsError(Exception):
+    """A refusal or failure with a stable code.
+
+    `message` says what to do; `detail` is the structured part of the wire's error body, or None.
+    """
+
+    def __init__(self, code: Code, message: str, detail: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with the code."""
+        return STATUS[self.code]
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later without a change."""
+        return self.code in RETRYABLE
+
+
+class Refused(TopicsError):
+    """The request cannot be done as it stands; nothing was changed and no seq was used."""
+
+
+class Unavailable(TopicsError):
+    """The request cannot be done now.
+
+    With `detail["outcome"] == "unknown"` it may turn out to have been done after a restart; an idempotency key
+    settles it. Otherwise nothing was changed.
+    """
+
+
+class StoreError(Exception):
+    """The store cannot be opened. `exit_code` is what a process that meets it exits with (operations.md)."""
+
+    exit_code: int = 74
+
+
+class StoreLocked(StoreError):
+    """Another process owns the data directory."""
+
+    exit_code = 73
+
+
+class StoreDamaged(StoreError):
+    """Damage that must not be passed over: recovery refuses to start and changes nothing."""
+
+    exit_code = 76
+
+
+class StoreForeign(StoreDamaged):
+    """A file that belongs to another store, kind or place, or to a newer format."""
+
+
+class StoreIOError(StoreError):
+    """The disk refused to answer while the store was opened; never taken for an empty store."""
+
+    exit_code = 74
+
+
+def invalid(message: str, field: str | None = None) -> Refused:
+    """A 400 `invalid_request` whose `detail.field` names the field at fault."""
+    return Refused(Code.INVALID_REQUEST, message, {"field": field} if field is not None else None)
+
+
+def topic_not_found(name: str) -> Refused:
+    """The 404 that names the topic."""
+    return Refused(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist; create it, or write to it", {"topic": name})
+
+
+def outcome_unknown(why: str) -> Unavailable:
+    """The 503 of a write that may or may not be there after a restart."""
+    return Unavailable(
+        Code.READ_ONLY,
+        f"{why}; whether this write is kept shows after a restart (retry with the same idempotency key)",
+        {"outcome": "unknown"},
+    )

@@ -1,0 +1,101 @@
+"""Every bound of topics: its name, unit, default and reason, in one file (house style, 11).
+
+`Limits` are the bounds that a request can meet; an operator may change them (operations.md, `TOPICS_MAX_…`).
+`EngineSettings` are the sizes and intervals of the store. The constants at the end are part of a promise or a format
+and are not configuration.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds that a request can meet. 0 turns a resource cap (`topics`, `total_bytes`) off."""
+
+    topics: int = 100_000
+    """Topics that may exist: each costs memory for good."""
+    total_bytes: int = 0
+    """Live bytes over all topics."""
+    batch_records: int = 10_000
+    """Records in one write: one frame must be rendered without stalling the loop."""
+    record_bytes: int = MIB
+    """`data` + `meta` of one record: a page and an SSE frame must be able to hold one."""
+    body_bytes: int = 64 * MIB
+    """A request body, after inflation."""
+    meta_bytes: int = 16 * KIB
+    """`meta` of one record."""
+    meta_keys: int = 64
+    """Members of one `meta` object."""
+    tag_bytes: int = 256
+    node_bytes: int = 128
+    idempotency_key_bytes: int = 256
+    page_records: int = 1000
+    """Records in one page (`limit` is clamped to it)."""
+    page_bytes: int = 8 * MIB
+    """Bytes in one page (`max_bytes` is clamped to it)."""
+    nesting: int = 128
+    """Depth of JSON: what parses it recurses."""
+    delete_seqs: int = 1000
+    """Seqs listed in one delete."""
+    list_page: int = 1000
+    """Topics in one list page."""
+    idempotency_keys: int = 1_000_000
+    """Live idempotency keys over all topics."""
+
+
+class OnCorruption(StrEnum):
+    """What recovery does about proven damage (storage.md §7)."""
+
+    ISOLATE = "isolate"
+    REFUSE = "refuse"
+    SALVAGE = "salvage"
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and intervals of the store (operations.md, "Configuration")."""
+
+    wal_shards: int = 1
+    wal_file_bytes: int = 64 * MIB
+    """Size of one WAL file, header block included; a multiple of 4096."""
+    wal_fill_bytes: int = 4 * MIB
+    """How much of a WAL file is zero-filled in one background step."""
+    wal_reserve_bytes: int = MIB
+    """Allocated WAL space that appends leave to deletes, acks, gaps and marks when the disk is full."""
+    disk_reserve_bytes: int = 64 * MIB
+    """Free space that allocation of WAL files leaves alone (at most an eighth of the file system): recovery needs
+    room to copy."""
+    sync_interval_ms: int = 10
+    """Longest time between background syncs under load."""
+    quiet_ms: int = 1000
+    """Silence after which a topic is marked quiet."""
+    cache_bytes: int = 64 * MIB
+    """Bound of the hot tails of all topics together."""
+    on_corruption: OnCorruption = OnCorruption.ISOLATE
+
+
+PAGE_RECORDS_DEFAULT: Final = 256
+PAGE_BYTES_DEFAULT: Final = MIB
+SCAN_FACTOR: Final = 100
+"""One page examines at most this many slots for each record it may give."""
+WAIT_MS_MAX: Final = 30_000
+SYNC_WINDOW: Final = 262_144
+"""No ack runs further ahead of a topic's synced head than this many seqs; what a power failure skips."""
+SEQ_BLOCK: Final = 65_536
+"""Seqs that an ephemeral topic logs ahead."""
+FLOOR_REASONS_MAX: Final = 64
+"""Ranges of reasons kept below the eviction floor; older ones merge into `mixed`."""
+GAPS_MAX: Final = 1024
+"""Gap ranges kept for one topic; the nearest ones merge beyond that."""
+LEASE_MS_MIN: Final = 100
+LEASE_MS_MAX: Final = 86_400_000
+CLAIM_JITTER_MS_MAX: Final = 5000
+PRIORITY_MAX: Final = 1000
+MAX_HOPS: Final = 16
+MAX_SHARDS: Final = 8
