@@ -1,0 +1,1 @@
+"""The simulator: a disk that forgets, faults, an oracle, and the crash gate (docs/simulator.md)."""
