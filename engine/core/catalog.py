@@ -1,0 +1,91 @@
+"""All topics by name: as decisions see them (the tip), and as readers do (what is visible).
+
+A Create or a Drop moves the tip at once and what is visible when it is synced. Also here: the counter that gives every
+incarnation of a name an epoch (and an id) that no other one has, and the names that a write must not create.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+
+import xxhash
+
+from engine.core.slot import Slot
+from engine.errors import topic_not_found
+from engine.topic.state import Topic
+from engine.types import TopicConfig
+
+
+class Catalog:
+    """The topics of one store."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.tip: dict[str, Slot] = {}
+        self.visible: dict[str, Slot] = {}
+        self.by_id: dict[int, Slot] = {}
+        self.names: list[str] = []
+        """Visible names, sorted."""
+        self.epoch = 0
+        """The last epoch that was given out."""
+        self.closed_names: set[str] = set()
+        """Dropped names whose last configuration said `auto_create: false`."""
+        self.records_live = 0
+        self.bytes_live = 0
+
+    def shard_of(self, topic_id: int) -> int:
+        """The shard that a topic lives on (storage.md §3)."""
+        if self.shards == 1:
+            return 0
+        return xxhash.xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % self.shards
+
+    def add_tip(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Slot:
+        """A new topic that decisions see from now on."""
+        slot = Slot(Topic(topic_id, name, epoch, config), self.shard_of(topic_id))
+        self.tip[name] = slot
+        self.by_id[topic_id] = slot
+        self.epoch = max(self.epoch, epoch)
+        self.closed_names.discard(name)
+        return slot
+
+    def drop_tip(self, slot: Slot) -> None:
+        """The name is free for decisions from now on."""
+        slot.dropped = True
+        if self.tip.get(slot.name) is slot:
+            del self.tip[slot.name]
+        if slot.config.auto_create:
+            self.closed_names.discard(slot.name)
+        else:
+            self.closed_names.add(slot.name)
+
+    def show(self, slot: Slot) -> None:
+        """Readers see the topic from now on, in place of an older one of the same name."""
+        slot.visible = True
+        if slot.name not in self.visible:
+            insort(self.names, slot.name)
+        self.visible[slot.name] = slot
+
+    def hide(self, slot: Slot) -> None:
+        """Readers do not see the topic any more."""
+        slot.visible = False
+        self.by_id.pop(slot.topic.id, None)
+        if self.visible.get(slot.name) is slot:
+            del self.visible[slot.name]
+            del self.names[bisect_left(self.names, slot.name)]
+
+    def reader(self, name: str) -> Slot:
+        """The topic that a reader means, or 404."""
+        slot = self.visible.get(name)
+        if slot is None:
+            raise topic_not_found(name)
+        return slot
+
+    def page(self, prefix: str, size: int, after: str) -> tuple[list[Slot], bool]:
+        """Up to `size` visible topics after a name, and whether there are more."""
+        start = max(bisect_left(self.names, prefix), bisect_right(self.names, after) if after else 0)
+        chosen: list[Slot] = []
+        for name in self.names[start : start + size + 1]:
+            if not name.startswith(prefix):
+                break
+            chosen.append(self.visible[name])
+        return chosen[:size], len(chosen) > size

@@ -1,0 +1,324 @@
+"""From decided to visible: groups are written, syncs complete, and what they make true is applied in order.
+
+    stage ──► pending (a slot's, in order) ──write──► applied if its class asks for no more
+                                           ──sync───► applied if it waited for the disk
+                                                      answers that waited beyond visibility go out
+
+All the rules about *when* live here; what a change does is `staged`'s, what bytes it has is the WAL's. A shard that
+fails leaves no staged state to roll back: what was pending on it fails as unknown, and it takes nothing more.
+
+Quiet topics (storage.md §3): about a second after its last write, and once all it has is synced, a topic is named
+quiet in a Mark. From the moment that Mark is staged its next write, and what follows, waits for one sync.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Final
+
+import msgspec
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.core.staged import Staged, StagedAppend
+from engine.core.ticket import Ticket
+from engine.errors import TopicsError, outcome_unknown
+from engine.formats.control import MarkBody, ReserveBody, encode_control_body
+from engine.formats.frame import FrameType
+from engine.fs import Fs
+from engine.limits import EngineSettings
+from engine.types import Durability
+from engine.wal.wal import GroupWrite, SyncJob, Wal
+
+SYNC_STALL_MS: Final = 10_000
+"""A sync that takes longer makes the store not ready, and its waiters *unknown* (faults.md F12)."""
+
+
+class ShardBook:
+    """What `Commit` keeps for one shard."""
+
+    __slots__ = (
+        "acks",
+        "awaiting",
+        "dirty",
+        "next_sync_ms",
+        "sync_began_ms",
+        "sync_began_ns",
+        "syncing",
+        "touched",
+        "unmarked",
+        "wanted",
+    )
+
+    def __init__(self) -> None:
+        self.touched: list[Slot] = []
+        """Slots with something pending that the next written group may free."""
+        self.awaiting: dict[Slot, None] = {}
+        """Slots whose first pending change waits for a sync."""
+        self.acks: deque[tuple[int, Ticket[Any], Any]] = deque()
+        """Applied changes whose answer waits for a sync: (position, ticket, answer), by position."""
+        self.dirty: list[Slot] = []
+        """Slots with frames that no sync has begun to cover."""
+        self.unmarked: dict[Slot, None] = {}
+        """Slots whose newest frames no Mark speaks of yet."""
+        self.wanted = False
+        """Whether somebody waits for a sync (else it is a background one, when it is due)."""
+        self.next_sync_ms = 0
+        self.sync_began_ms: int | None = None
+        self.sync_began_ns = 0
+        self.syncing: list[Slot] = []
+        """Slots that the running sync covers."""
+
+
+class Commit:
+    """The pipeline of all shards; driven by `Core`."""
+
+    def __init__(self, wal: Wal, fs: Fs, catalog: Catalog, settings: EngineSettings) -> None:
+        self.wal = wal
+        self.fs = fs
+        self.catalog = catalog
+        self.settings = settings
+        self.books = [ShardBook() for _ in wal.shards]
+        self.fresh: set[Slot] = set()
+        """Slots with something new for readers, since whoever drives the engine last cleared it."""
+        self.stalled = False
+        self.now_ms = 0
+        """Engine time of the frames that no command asked for; set by `Core` as time passes."""
+        self._next_mark_ms = 0
+
+    # -- staging ---------------------------------------------------------------------------------------------------
+
+    def add(self, change: Staged, end_lsn: int, *, sync: bool) -> None:
+        """Queue a change whose frame ends at `end_lsn`; `sync` is what its class asks for."""
+        slot = change.slot
+        book = self.books[slot.shard]
+        change.end_lsn = end_lsn
+        if sync:
+            change.sync_lsn = end_lsn
+        elif slot.wake_lsn:
+            if slot.wake_lsn > self.wal.shards[slot.shard].durable_lsn:
+                change.sync_lsn = slot.wake_lsn
+            else:
+                slot.wake_lsn = 0
+        slot.pending.append(change)
+        book.touched.append(slot)
+        if not slot.dirty:
+            slot.dirty = True
+            book.dirty.append(slot)
+
+    def add_free(self, change: Staged, sync_lsn: int = 0) -> None:
+        """Queue a change that has no frame of its own: it follows what is pending before it, and a sync if given."""
+        change.sync_lsn = sync_lsn
+        change.slot.pending.append(change)
+        self.books[change.slot.shard].touched.append(change.slot)
+
+    def note_frame(self, slot: Slot, *, wanted: bool) -> None:
+        """A frame of this slot was staged that no change stands for (Reserve)."""
+        book = self.books[slot.shard]
+        book.wanted = book.wanted or wanted
+        if not slot.dirty:
+            slot.dirty = True
+            book.dirty.append(slot)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def write_groups(self, now_ms: int) -> None:
+        """Write everything staged: all groups of the tick before anything of it is applied or answered."""
+        groups = self.wal.take_groups()
+        took_ns = 0
+        for group in groups:
+            began = time.perf_counter_ns()
+            self._write(group)
+            took_ns += time.perf_counter_ns() - began
+        for index, book in enumerate(self.books):
+            if book.touched:
+                touched, book.touched = book.touched, []
+                if self.wal.shards[index].failed is None:
+                    for slot in touched:
+                        self._settle(slot, book, now_ms, took_ns, 0)
+
+    def _write(self, group: GroupWrite) -> None:
+        error: OSError | None = None
+        try:
+            group.run(self.fs)
+        except OSError as failure:
+            error = failure
+        self.wal.group_done(group, error)
+        if error is not None:
+            self.fail_shard(group.shard)
+
+    # -- syncing ---------------------------------------------------------------------------------------------------
+
+    def sync_job(self, now_ms: int) -> SyncJob | None:
+        """The next sync that somebody waits for, or that is due; the driver runs it, in a thread if it likes."""
+        for index, book in enumerate(self.books):
+            if book.sync_began_ms is not None or self.wal.shards[index].failed is not None:
+                continue
+            if not book.wanted and (not book.dirty or now_ms < book.next_sync_ms):
+                continue
+            job = self.wal.begin_sync(index)
+            if job is None:
+                book.wanted = False
+                continue
+            for slot in book.dirty:
+                slot.dirty = False
+                slot.syncing = slot.tip
+                book.unmarked[slot] = None
+            book.syncing = book.dirty
+            book.dirty = []
+            book.wanted = False
+            book.sync_began_ms = now_ms
+            book.sync_began_ns = time.perf_counter_ns()
+            book.next_sync_ms = now_ms + self.settings.sync_interval_ms
+            return job
+        return None
+
+    def sync_done(self, job: SyncJob, error: OSError | None, now_ms: int) -> None:
+        """Take the outcome of a sync; the first error is final (fsyncgate)."""
+        book = self.books[job.shard]
+        book.sync_began_ms = None
+        self.stalled = any(other.sync_began_ms is not None for other in self.books) and self.stalled
+        self.wal.sync_done(job, error)
+        if error is not None:
+            self.fail_shard(job.shard)
+            return
+        took_ns = time.perf_counter_ns() - book.sync_began_ns
+        for slot in book.syncing:
+            slot.synced = max(slot.synced, slot.syncing)
+        book.syncing = []
+        awaiting, book.awaiting = book.awaiting, {}
+        for slot in awaiting:
+            self._settle(slot, book, now_ms, 0, took_ns)
+        durable = self.wal.shards[job.shard].durable_lsn
+        while book.acks and book.acks[0][0] <= durable:
+            _, ticket, answer = book.acks.popleft()
+            ticket.sync_ns = took_ns
+            ticket.complete(answer)
+        if book.acks:
+            book.wanted = True
+
+    def watch_stall(self, now_ms: int) -> None:
+        """Give the waiters of a sync that hangs their answer: unknown. A later success still counts."""
+        for book in self.books:
+            if book.sync_began_ms is None or now_ms - book.sync_began_ms < SYNC_STALL_MS:
+                continue
+            self.stalled = True
+            error = outcome_unknown("the disk has not answered a sync in time")
+            for slot in book.awaiting:
+                for change in slot.pending:
+                    self._refuse(change, error)
+            for _, ticket, _ in book.acks:
+                ticket.fail(error)
+
+    # -- applying --------------------------------------------------------------------------------------------------
+
+    def _settle(self, slot: Slot, book: ShardBook, now_ms: int, write_ns: int, sync_ns: int) -> None:
+        """Apply what the log's progress has made true for one topic, in order."""
+        shard = self.wal.shards[slot.shard]
+        written, durable = shard.written_lsn, shard.durable_lsn
+        pending = slot.pending
+        while pending:
+            change = pending[0]
+            if change.end_lsn > written or change.sync_lsn > durable:
+                if change.sync_lsn > durable:
+                    book.awaiting[slot] = None
+                    book.wanted = True
+                return
+            pending.popleft()
+            answer = change.apply(self.catalog, now_ms)
+            self.fresh.add(slot)
+            ticket = change.ticket
+            if ticket is not None:
+                ticket.write_ns = write_ns
+                ticket.sync_ns = sync_ns
+                if change.ack_lsn > durable:
+                    book.acks.append((change.ack_lsn, ticket, answer))
+                    book.wanted = True
+                else:
+                    ticket.complete(answer)
+            if isinstance(change, StagedAppend) and change.followers:
+                again = msgspec.structs.replace(answer, created=False, deduped=True)
+                for follower, durably in change.followers:
+                    self.wait_durable(slot, change.end_lsn if durably else 0, follower, again)
+
+    def wait_durable(self, slot: Slot, lsn: int, ticket: Ticket[Any], answer: Any) -> None:
+        """Answer once everything up to `lsn` of the slot's shard is on disk."""
+        book = self.books[slot.shard]
+        if lsn <= self.wal.shards[slot.shard].durable_lsn:
+            ticket.complete(answer)
+        else:
+            book.acks.append((lsn, ticket, answer))
+            book.wanted = True
+
+    # -- failing ---------------------------------------------------------------------------------------------------
+
+    def fail_shard(self, index: int) -> None:
+        """The shard takes nothing more: what is pending or unanswered on it is unknown; what is visible stays."""
+        book = self.books[index]
+        error = outcome_unknown("the write-ahead log has failed")
+        for slot in list(self.catalog.by_id.values()):
+            if slot.shard == index:
+                self.fail_pending(slot, error)
+        for _, ticket, _ in book.acks:
+            ticket.fail(error)
+        book.acks.clear()
+        book.awaiting.clear()
+        book.touched.clear()
+
+    def fail_pending(self, slot: Slot, error: TopicsError) -> None:
+        """Nothing that is pending on this slot will be applied."""
+        while slot.pending:
+            self._refuse(slot.pending.popleft(), error)
+        slot.keys.clear()
+
+    @staticmethod
+    def _refuse(change: Staged, error: TopicsError) -> None:
+        if change.ticket is not None:
+            change.ticket.fail(error)
+        if isinstance(change, StagedAppend):
+            for ticket, _ in change.followers:
+                ticket.fail(error)
+
+    # -- marks -----------------------------------------------------------------------------------------------------
+
+    def mark_quiet(self, now_ms: int, *, everything: bool = False) -> None:
+        """Stage a Mark for shards where topics have fallen silent; `everything` at a stop."""
+        if now_ms < self._next_mark_ms and not everything:
+            return
+        self._next_mark_ms = now_ms + max(1, self.settings.quiet_ms // 4)
+        for index, book in enumerate(self.books):
+            if not book.unmarked or self.wal.shards[index].failed is not None:
+                continue
+            for slot in [slot for slot in book.unmarked if slot.config.durability is Durability.EPHEMERAL]:
+                del book.unmarked[slot]
+            silent = [
+                slot
+                for slot in book.unmarked
+                if not slot.pending
+                and slot.synced == slot.tip
+                and not slot.dirty
+                and (everything or now_ms - slot.last_write_ms >= self.settings.quiet_ms)
+            ]
+            if silent:
+                self._mark(index, book, silent)
+
+    def _mark(self, index: int, book: ShardBook, silent: list[Slot]) -> None:
+        heads = [(slot.topic.id, slot.tip) for slot in silent]
+        body = encode_control_body(MarkBody(heads=heads, quiet=[topic_id for topic_id, _ in heads]))
+        if not self.wal.room(index, len(body), True):
+            return
+        self.wal.stage(index, FrameType.MARK, 0, 0, 0, 0, self.now_ms, body)
+        for slot in silent:
+            slot.quiet = True
+            slot.wake_lsn = 0
+            del book.unmarked[slot]
+        book.wanted = True
+
+    def release_reserved(self) -> None:
+        """At a stop: log where ephemeral topics really got to, so that the next start skips no seqs."""
+        for slot in self.catalog.by_id.values():
+            body = encode_control_body(ReserveBody(upto=slot.tip))
+            if slot.reserved and self.wal.room(slot.shard, len(body), True):
+                self.wal.stage(slot.shard, FrameType.RESERVE, 0, 0, slot.topic.id, 0, self.now_ms, body)
+                self.note_frame(slot, wanted=True)

@@ -1,0 +1,589 @@
+"""The facade: what may be asked of the engine, and how it is driven.
+
+Commands are decided at once against the tip (what has been staged), and raise what they refuse. What is taken gives a
+`Ticket`. Reads answer at once from what is visible. Whoever drives the engine calls `turn` after submitting what came
+in, runs the jobs that `sync_job` and `chore` hand out wherever it may block, gives their outcome back, and calls
+`advance` as time passes. Nothing here blocks on a disk but the write of a group into the page cache.
+
+    submit ─► turn ─► sync_job … sync_done ─► tickets complete, `fresh` names what readers can see anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from engine.clock import Clock, EngineTime
+from engine.commands import Batch, DeleteSelector, check_batch
+from engine.core.catalog import Catalog
+from engine.core.commit import Commit
+from engine.core.parking import Parking
+from engine.core.replay import Replay
+from engine.core.slot import Slot
+from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
+from engine.core.ticket import Ticket
+from engine.errors import Code, Refused, Unavailable, invalid, topic_not_found
+from engine.formats.append import encode_append_body
+from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, ReserveBody, encode_control_body
+from engine.formats.frame import FrameType, frame_len
+from engine.fragment import payload_bytes, render
+from engine.fs import Fs
+from engine.limits import SEQ_BLOCK, SYNC_WINDOW, EngineSettings, Limits
+from engine.names import check_topic_name
+from engine.store.recovery import OpenedStore, open_store
+from engine.topic.idempotency import batch_digest
+from engine.topic.page import read_page
+from engine.topic.record import find_record
+from engine.topic.state import check_fits
+from engine.topic.tags import resolve_delete
+from engine.types import (
+    AppendResult,
+    ConfigChanges,
+    DeleteResult,
+    Durability,
+    Page,
+    PageRequest,
+    TopicConfig,
+    TopicDropped,
+    TopicPut,
+    TopicState,
+    WhyGone,
+    configured,
+)
+from engine.wal.prepare import Chore
+from engine.wal.wal import SyncJob, Wal
+
+ROOM_SLACK: Final = 1024
+"""Bytes of log space that a write which creates its topic asks for beyond its own two frames' bodies."""
+
+
+class Core:
+    """One open store. Not thread-safe: one thread owns it."""
+
+    def __init__(self, fs: Fs, time: EngineTime, opened: OpenedStore, catalog: Catalog, limits: Limits) -> None:
+        self.fs = fs
+        self.limits = limits
+        self.settings: EngineSettings = opened.settings
+        self.store = opened
+        self.catalog = catalog
+        self.wal: Wal = opened.wal
+        self.commit = Commit(self.wal, fs, catalog, self.settings)
+        self.closing = False
+        self._time = time
+        self._time_is_fresh = False
+        self.parking = Parking()
+        self._next_root_check_ms = 0
+
+    @classmethod
+    def open(
+        cls,
+        fs: Fs,
+        clock: Clock,
+        settings: EngineSettings | None = None,
+        limits: Limits | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Core:
+        """Lock, recover and open the store under the root of `fs`; a missing one is made.
+
+        `progress` is called with 0 … 1 while the log is replayed. Raises the `StoreError`s of `engine.errors`.
+        """
+        opened = open_store(fs, clock, settings if settings is not None else EngineSettings())
+        replay = Replay(opened, len(opened.wal.shards))
+        replay.run(progress)
+        core = cls(
+            fs, EngineTime(clock, replay.last_ts), opened, replay.catalog, limits if limits is not None else Limits()
+        )
+        replay.finish(core.commit, core.now())
+        core._settle_start()
+        return core
+
+    def _settle_start(self) -> None:
+        """Write and sync what recovery had to add (gaps), before anything can be asked."""
+        self.commit.write_groups(self.now())
+        while (job := self.commit.sync_job(self.now())) is not None:
+            self._run_sync(job)
+        self.commit.fresh.clear()
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        name: str,
+        batch: Batch,
+        *,
+        key: bytes | None = None,
+        create: bool | None = None,
+        config: ConfigChanges | None = None,
+        ack_fsync: bool = False,
+    ) -> Ticket[AppendResult]:
+        """Write a batch, whole or not at all (http-api.md §4).
+
+        `create` says whether a missing topic may be made (None: its `auto_create` decides), `config` is what it is
+        made with. `ack_fsync` makes the answer wait for the disk whatever the class.
+        """
+        check_batch(batch, self.limits)
+        ticket: Ticket[AppendResult] = Ticket()
+        if self.parking.blocks(name) or not self._append(ticket, name, batch, key, create, config, ack_fsync):
+            self._park(name, ticket, partial(self._append, ticket, name, batch, key, create, config, ack_fsync))
+        return ticket
+
+    def _append(
+        self,
+        ticket: Ticket[AppendResult],
+        name: str,
+        batch: Batch,
+        key: bytes | None,
+        create: bool | None,
+        config: ConfigChanges | None,
+        ack_fsync: bool,
+    ) -> bool:
+        """Stage a batch; False when it has to wait for room or for the disk."""
+        slot = self.catalog.tip.get(name)
+        if slot is not None:
+            return self._append_to(slot, ticket, batch, key, ack_fsync, False)
+        check_topic_name(name)
+        if create is False or (create is None and name in self.catalog.closed_names):
+            raise topic_not_found(name)
+        new = configured(name, None, config if config is not None else ConfigChanges())
+        self._check_topic_count()
+        self._check_fits(new, payload_bytes(render(batch, 1, 0), 1, 0), None)
+        size = sum(map(len, batch.datas)) + sum(len(meta or b"") for meta in batch.metas or ())
+        room = ROOM_SLACK + size + len(batch) * (ROOM_SLACK // 4 + self.limits.tag_bytes + self.limits.node_bytes)
+        if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), room):
+            return False
+        slot = self._create(name, new, None)
+        staged = self._append_to(slot, ticket, batch, key, ack_fsync, True)
+        assert staged, "room for both frames was checked"
+        return True
+
+    def _append_to(
+        self, slot: Slot, ticket: Ticket[AppendResult], batch: Batch, key: bytes | None, ack_fsync: bool, created: bool
+    ) -> bool:
+        now = self.now()
+        self._check_writable(slot.shard)
+        digest = b""
+        if key is not None:
+            digest = batch_digest(batch)
+            if self._is_retry(slot, ticket, key, digest, ack_fsync, now):
+                return True
+        config = slot.config
+        count = len(batch.datas)
+        first = slot.tip + 1
+        if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not Durability.EPHEMERAL:
+            self.commit.books[slot.shard].wanted = True
+            return False
+        rendered = render(batch, first, now)
+        size = 0
+        if config.cap_bytes or config.cap_records or self.limits.total_bytes:
+            size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
+        change = StagedAppend(slot, ticket, first, rendered, batch.tags, batch.nodes, now)
+        change.key, change.digest, change.created, change.staged_bytes = key, digest, created, size
+        if config.durability is Durability.EPHEMERAL:
+            if not self._stage_ephemeral(slot, change, count):
+                return False
+        else:
+            flags, body = encode_append_body(key, digest, rendered)
+            if not self.wal.room(slot.shard, len(body), False):
+                return self._room(slot.shard, len(body))
+            end = self.wal.stage(slot.shard, FrameType.APPEND, flags, count, slot.topic.id, first, now, body)
+            change.lsn = end - frame_len(len(body))
+            if slot.quiet:
+                slot.quiet = False
+                slot.wake_lsn = end
+            if ack_fsync:
+                change.ack_lsn = end
+            self.commit.add(change, end, sync=config.durability is Durability.FSYNC)
+        slot.tip += count
+        slot.staged_records += count
+        slot.staged_bytes += size
+        slot.last_write_ms = now
+        if key is not None:
+            slot.keys[key] = change
+        return True
+
+    def _stage_ephemeral(self, slot: Slot, change: StagedAppend, count: int) -> bool:
+        """An ephemeral write has no frame; its seqs must have been logged ahead, and that log synced."""
+        if slot.tip + count + SEQ_BLOCK // 2 > slot.reserved:
+            upto = slot.tip + count + SEQ_BLOCK
+            body = encode_control_body(ReserveBody(upto=upto))
+            if not self._room(slot.shard, len(body)):
+                return False
+            end = self.wal.stage(slot.shard, FrameType.RESERVE, 0, 0, slot.topic.id, 0, change.ts, body)
+            wanted = slot.tip + count > slot.reserved
+            if wanted:
+                slot.reserve_lsn = end
+            slot.reserved = upto
+            self.commit.note_frame(slot, wanted=True)
+        self.commit.add_free(change, slot.reserve_lsn)
+        return True
+
+    def _is_retry(
+        self, slot: Slot, ticket: Ticket[AppendResult], key: bytes, digest: bytes, ack_fsync: bool, now: int
+    ) -> bool:
+        """Answer a write whose key is known; 422 when it holds other records than the first one."""
+        if not 0 < len(key) <= self.limits.idempotency_key_bytes:
+            raise invalid(
+                f"idempotency_key must hold 1 to {self.limits.idempotency_key_bytes} bytes", "idempotency_key"
+            )
+        flying = slot.keys.get(key)
+        if flying is not None:
+            if flying.digest != digest:
+                raise _mismatch(key)
+            flying.followers.append((ticket, ack_fsync))
+            return True
+        topic = slot.topic
+        known = topic.idempotency.find(key, now)
+        if known is None:
+            if topic.idempotency.store.live >= self.limits.idempotency_keys:
+                topic.idempotency.store.expire(now)
+                if topic.idempotency.store.live >= self.limits.idempotency_keys:
+                    raise _capped("idempotency_keys", self.limits.idempotency_keys)
+            return False
+        if known.digest != digest:
+            raise _mismatch(key)
+        answer = AppendResult(
+            topic=topic.name,
+            first_seq=known.first_seq,
+            last_seq=known.first_seq + known.count - 1,
+            head_seq=topic.head,
+            count=known.count,
+            created=False,
+            deduped=True,
+            epoch=topic.epoch,
+        )
+        self.commit.wait_durable(slot, self.wal.shards[slot.shard].written_lsn if ack_fsync else 0, ticket, answer)
+        return True
+
+    def put_topic(self, name: str, changes: ConfigChanges) -> Ticket[TopicPut]:
+        """Create a topic, or change the configuration of one (http-api.md §3)."""
+        check_topic_name(name)
+        ticket: Ticket[TopicPut] = Ticket()
+        if self.parking.blocks(name) or not self._put_topic(ticket, name, changes):
+            self._park(name, ticket, partial(self._put_topic, ticket, name, changes))
+        return ticket
+
+    def _put_topic(self, ticket: Ticket[TopicPut], name: str, changes: ConfigChanges) -> bool:
+        slot = self.catalog.tip.get(name)
+        config = configured(name, None if slot is None else slot.config, changes)
+        if slot is None:
+            self._check_topic_count()
+            if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), ROOM_SLACK):
+                return False
+            self._create(name, config, ticket)
+            return True
+        self._check_writable(slot.shard)
+        if config == slot.config:
+            self.commit.add_free(StagedUnchanged(slot, ticket))
+            return True
+        body = encode_control_body(ConfigBody(config=config))
+        if not self._room(slot.shard, len(body)):
+            return False
+        now = self.now()
+        end = self.wal.stage(slot.shard, FrameType.CONFIG, 0, 0, slot.topic.id, 0, now, body)
+        if slot.config.durability is Durability.EPHEMERAL:
+            slot.reserved = slot.reserve_lsn = 0
+        slot.config = config
+        self.commit.add(StagedConfig(slot, ticket, config, now), end, sync=True)
+        return True
+
+    def _create(self, name: str, config: TopicConfig, ticket: Ticket[TopicPut] | None) -> Slot:
+        """Stage a Create; the caller has checked the name, the caps and the room."""
+        epoch = self.catalog.epoch + 1
+        self._check_writable(self.catalog.shard_of(epoch))
+        slot = self.catalog.add_tip(name, epoch, epoch, config)
+        now = self.now()
+        slot.last_write_ms = now
+        self.store.attach(slot.topic)
+        body = encode_control_body(CreateBody(name=name, epoch=epoch, config=config))
+        end = self.wal.stage(slot.shard, FrameType.CREATE, 0, 0, epoch, 0, now, body)
+        self.commit.add(StagedCreate(slot, ticket), end, sync=True)
+        return slot
+
+    def drop_topic(self, name: str, *, if_empty: bool = False) -> Ticket[TopicDropped]:
+        """Remove a topic and everything in it; an absent one is `deleted: false`."""
+        check_topic_name(name)
+        ticket: Ticket[TopicDropped] = Ticket()
+        if self.parking.blocks(name) or not self._drop_topic(ticket, name, if_empty):
+            self._park(name, ticket, partial(self._drop_topic, ticket, name, if_empty))
+        return ticket
+
+    def _drop_topic(self, ticket: Ticket[TopicDropped], name: str, if_empty: bool) -> bool:
+        slot = self.catalog.tip.get(name)
+        if slot is None:
+            ticket.complete(TopicDropped(topic=name, deleted=False, routers_removed=[]))
+            return True
+        self._check_writable(slot.shard)
+        now = self.now()
+        if if_empty:
+            slot.topic.expire(now)
+            live = slot.topic.count + slot.staged_records
+            if live:
+                raise Refused(
+                    Code.TOPIC_NOT_EMPTY, f"topic {name!r} holds {live} records", {"topic": name, "count": live}
+                )
+        body = encode_control_body(DropBody())
+        if not self._room(slot.shard, len(body), control=True):
+            return False
+        end = self.wal.stage(slot.shard, FrameType.DROP, 0, 0, slot.topic.id, 0, now, body)
+        self.catalog.drop_tip(slot)
+        self.commit.add(StagedDrop(slot, ticket), end, sync=True)
+        return True
+
+    def delete(self, name: str, selector: DeleteSelector) -> Ticket[DeleteResult]:
+        """Delete the live records that the selector means, for good (http-api.md §6)."""
+        check_topic_name(name)
+        ticket: Ticket[DeleteResult] = Ticket()
+        if self.parking.blocks(name) or not self._delete(ticket, name, selector):
+            self._park(name, ticket, partial(self._delete, ticket, name, selector))
+        return ticket
+
+    def _delete(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:
+        slot = self.catalog.reader(name)
+        self._check_writable(slot.shard)
+        now = self.now()
+        slot.topic.expire(now)
+        ranges = resolve_delete(slot.topic, selector, now)
+        change = StagedDelete(slot, ticket, ranges, now)
+        if not ranges or slot.config.durability is Durability.EPHEMERAL:
+            self.commit.add_free(change)
+            return True
+        body = encode_control_body(DeleteBody(ranges=ranges))
+        if not self._room(slot.shard, len(body), control=True):
+            return False
+        end = self.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
+        self.commit.add(change, end, sync=slot.config.durability is Durability.FSYNC)
+        return True
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def page(self, name: str, request: PageRequest) -> Page:
+        """One page of what is visible (http-api.md §5)."""
+        slot = self.catalog.reader(name)
+        now = self.now()
+        topic = slot.topic
+        topic.last_read_ts = now
+        limit = min(topic.head, slot.synced) if request.strong else None
+        return read_page(topic, request, now, limit)
+
+    def state(self, name: str, *, touch: bool = True) -> TopicState:
+        """What a topic holds now; never creates."""
+        slot = self.catalog.reader(name)
+        now = self.now()
+        if touch:
+            slot.topic.last_read_ts = now
+        return self._state(slot, now)
+
+    def _state(self, slot: Slot, now: int) -> TopicState:
+        topic = slot.topic
+        records, size = topic.count, topic.bytes
+        topic.expire(now)
+        self.catalog.records_live += topic.count - records
+        self.catalog.bytes_live += topic.bytes - size
+        return TopicState(
+            topic=topic.name,
+            type=topic.config.type,
+            epoch=topic.epoch,
+            head_seq=topic.head,
+            earliest_seq=topic.earliest_seq,
+            next_seq=topic.head + 1,
+            count=topic.count,
+            bytes=topic.bytes,
+            config=topic.config,
+            effective_priority=effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now),
+            last_write_ts=topic.last_write_ts,
+            last_read_ts=topic.last_read_ts,
+            damage=topic.damage() or None,
+        )
+
+    def list_topics(self, prefix: str, page_size: int, after: str) -> tuple[list[TopicState], str | None]:
+        """Topics whose names start with `prefix`, by name, after `after`; and the last name when there are more."""
+        slots, more = self.catalog.page(prefix, page_size, after)
+        now = self.now()
+        states = [self._state(slot, now) for slot in slots]
+        return states, states[-1].topic if more else None
+
+    def record(self, name: str, seq: int) -> bytes:
+        """One record with its tag and meta, or the 404 that says why it cannot be read."""
+        slot = self.catalog.reader(name)
+        topic = slot.topic
+        now = self.now()
+        topic.last_read_ts = now
+        found = find_record(topic, seq, now)
+        if isinstance(found, WhyGone):
+            raise Refused(
+                Code.NOT_FOUND,
+                f"record {seq} of topic {name!r} is not there: {found.value}",
+                {"topic": name, "why": found.value, "earliest_seq": topic.earliest_seq, "head_seq": topic.head},
+            )
+        return found
+
+    # -- the drive -------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Engine time in milliseconds; read once a turn."""
+        if not self._time_is_fresh:
+            self._time_is_fresh = True
+            self.commit.now_ms = self._time.advance()
+        return self._time.now_ms
+
+    def turn(self) -> None:
+        """Write what was staged, and apply and answer what that makes true."""
+        now = self.now()
+        self.commit.write_groups(now)
+        self.parking.retry(now)
+        if self.store.cache.over:
+            self.store.cache.shrink()
+        self._time_is_fresh = False
+
+    def advance(self) -> int:
+        """Let time pass: marks, stalls, parked deadlines. Returns engine time in milliseconds."""
+        self._time_is_fresh = False
+        now = self.now()
+        self.commit.watch_stall(now)
+        self.commit.mark_quiet(now)
+        if now >= self._next_root_check_ms:
+            self._next_root_check_ms = now + 1000
+            if not self.fs.same_root():
+                self._fail_everything(OSError("the data directory was moved or replaced"))
+        return now
+
+    def sync_job(self) -> SyncJob | None:
+        """A sync to run; call after `turn`, until it returns None."""
+        return self.commit.sync_job(self.now())
+
+    def sync_done(self, job: SyncJob, error: OSError | None) -> None:
+        """The outcome of a sync."""
+        self.commit.sync_done(job, error, self.now())
+
+    def chore(self) -> Chore | None:
+        """A piece of background work (space for the log) to run; one at a time."""
+        return self.wal.next_chore(self.now())
+
+    def chore_done(self, chore: Chore, error: OSError | None) -> None:
+        """The outcome of a chore."""
+        self.wal.chore_done(chore, error)
+        for index, shard in enumerate(self.wal.shards):
+            if shard.failed is not None and not self.commit.books[index].failed:
+                self.commit.fail_shard(index)
+        self.parking.retry(self.now())
+
+    @property
+    def fresh(self) -> set[Slot]:
+        """Topics with something new for readers; whoever drives the engine clears it."""
+        return self.commit.fresh
+
+    @property
+    def read_only(self) -> str | None:
+        """Why (part of) the store takes no writes, or None."""
+        for shard in self.wal.shards:
+            if shard.failed is not None:
+                return str(shard.failed)
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is staged, unsynced or parked, so that `turn` and `sync_job` have to be called again."""
+        return bool(self.parking) or any(
+            book.wanted or book.dirty or book.unmarked or book.sync_began_ms is not None for book in self.commit.books
+        )
+
+    def close(self) -> None:
+        """Stop cleanly: everything staged is written, synced and marked, and the lock says so. Blocks."""
+        if self.closing:
+            return
+        self.closing = True
+        self.parking.clear(_shutting_down())
+        self._flush()
+        self.commit.release_reserved()
+        self._flush()
+        self.commit.mark_quiet(self.now(), everything=True)
+        self._flush()
+        self.store.shut(clean=self.read_only is None)
+
+    def _flush(self) -> None:
+        self.commit.write_groups(self.now())
+        for book in self.commit.books:
+            book.wanted = True
+        while (job := self.commit.sync_job(self.now())) is not None:
+            self._run_sync(job)
+
+    def _run_sync(self, job: SyncJob) -> None:
+        error: OSError | None = None
+        try:
+            job.run(self.fs)
+        except OSError as failure:
+            error = failure
+        self.sync_done(job, error)
+
+    # -- checks and waiting ----------------------------------------------------------------------------------------
+
+    def _check_writable(self, shard: int) -> None:
+        if self.closing:
+            raise _shutting_down()
+        failed = self.wal.shards[shard].failed
+        if failed is not None:
+            raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
+
+    def _check_topic_count(self) -> None:
+        if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
+            raise _capped("max_topics", self.limits.topics)
+
+    def _check_fits(self, config: TopicConfig, sizes: list[int], slot: Slot | None) -> int:
+        """Refuse what can never fit, or does not fit now; returns the bytes that the batch counts for."""
+        total = sum(sizes)
+        if slot is not None:
+            slot.topic.expire(self.now())
+            check_fits(config, sizes, slot.topic, slot.staged_records, slot.staged_bytes)
+        else:
+            check_fits(config, sizes, None, 0, 0)
+        if self.limits.total_bytes and self.catalog.bytes_live + total > self.limits.total_bytes:
+            raise _capped("max_total_bytes", self.limits.total_bytes)
+        return total
+
+    def _room(self, shard: int, body_len: int, *, control: bool = False) -> bool:
+        """Whether the log has room now; raises 507 when it cannot be had, False when it is on its way."""
+        if self.wal.room(shard, body_len, control):
+            return True
+        why = self.wal.full(shard)
+        if why is not None:
+            raise Unavailable(
+                Code.DISK_FULL, f"no space for the log ({why.strerror or why}); free some, writing resumes by itself"
+            )
+        return False
+
+    def _park(self, name: str, ticket: Ticket[Any], attempt: Callable[[], bool]) -> None:
+        self.parking.add(name, ticket, attempt, self.now())
+
+    def _fail_everything(self, why: OSError) -> None:
+        for index, shard in enumerate(self.wal.shards):
+            if shard.failed is None:
+                shard.failed = why
+                self.commit.fail_shard(index)
+
+
+def effective_priority(config: TopicConfig, last_write_ts: int | None, last_read_ts: int | None, now: int) -> int:
+    """Manual priority, or recency: 500 that halves every 30 s of idleness, 0 after 300 s (operations.md)."""
+    if config.priority is not None:
+        return config.priority
+    if not config.auto_priority:
+        return 0
+    touched = max(last_write_ts or 0, last_read_ts or 0)
+    idle_ms = now - touched
+    return 0 if idle_ms >= 300_000 else int(500 * 2.0 ** (-max(idle_ms, 0) / 30_000))
+
+
+def _mismatch(key: bytes) -> Refused:
+    return Refused(
+        Code.IDEMPOTENCY_MISMATCH,
+        "this idempotency_key was used for other records; use a new key for new records",
+        {"idempotency_key": key.decode(errors="replace")},
+    )
+
+
+def _capped(limit: str, maximum: int) -> Refused:
+    return Refused(Code.THROTTLED, f"{limit} is {maximum}; nothing was changed", {"limit": limit, "max": maximum})
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping; nothing was written")

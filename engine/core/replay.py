@@ -1,0 +1,181 @@
+"""From the log back to state: frames in order, through the same `apply` functions that made it the first time.
+
+`run` applies what recovery found to be true; `finish` adds what recovery knows beyond the log: after a power failure a
+disk or memory topic that was not quiet goes on behind a `crash` gap, because seqs that were acked and lost must never
+mean another record; and the seqs that an ephemeral topic had logged ahead are a gap, because its records are gone.
+Both gaps become frames, synced before the store answers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from engine.core.catalog import Catalog
+from engine.core.commit import Commit
+from engine.core.slot import Slot
+from engine.core.staged import StagedGap
+from engine.errors import StoreDamaged
+from engine.formats.append import decode_append_body
+from engine.formats.control import (
+    ConfigBody,
+    ControlBody,
+    CreateBody,
+    DeleteBody,
+    GapBody,
+    MarkBody,
+    ReserveBody,
+    decode_control_body,
+    encode_control_body,
+)
+from engine.formats.frame import FrameType
+from engine.limits import SYNC_WINDOW
+from engine.store.recovery import CorruptionGap, Frame, OpenedStore
+from engine.types import Durability, Reason
+
+
+B = TypeVar("B", bound=ControlBody)
+
+
+class Replay:
+    """One replay of one opened store."""
+
+    def __init__(self, opened: OpenedStore, shards: int) -> None:
+        self.opened = opened
+        self.catalog = Catalog(shards)
+        self.last_ts = 0
+        self._handlers: Final[dict[int, Callable[[Frame], None]]] = {
+            FrameType.APPEND: self._append,
+            FrameType.CREATE: self._create,
+            FrameType.CONFIG: self._config,
+            FrameType.DROP: self._drop,
+            FrameType.DELETE: self._delete,
+            FrameType.GAP: self._gap,
+            FrameType.MARK: self._mark,
+            FrameType.RESERVE: self._reserve,
+        }
+
+    def run(self, progress: Callable[[float], None] | None) -> None:
+        """Apply every frame; `progress` hears 0 … 1."""
+        cache = self.opened.cache
+        for item in self.opened.frames(progress):
+            if isinstance(item, Frame):
+                self.last_ts = max(self.last_ts, item.ts)
+                self._handlers[item.type](item)
+                if cache.over:
+                    cache.shrink()
+            else:
+                self._damaged(item)
+
+    def finish(self, commit: Commit, now_ms: int) -> None:
+        """Make the slots ready for decisions, and stage the gaps that only recovery knows of."""
+        catalog = self.catalog
+        for slot in list(catalog.by_id.values()):
+            topic = slot.topic
+            slot.last_write_ms = self.last_ts
+            first, last = topic.head + 1, slot.reserved
+            if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
+                last = max(last, topic.head + SYNC_WINDOW)
+            slot.tip = slot.synced = max(topic.head, last)
+            slot.reserved = 0
+            if last >= first:
+                body = encode_control_body(GapBody(first=first, last=last, reason=Reason.CRASH))
+                end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, now_ms, body)
+                commit.add(StagedGap(slot, first, last, Reason.CRASH), end, sync=True)
+            elif not slot.quiet:
+                commit.books[slot.shard].unmarked[slot] = None
+            catalog.records_live += topic.count
+            catalog.bytes_live += topic.bytes
+
+    # -- one handler a frame type ----------------------------------------------------------------------------------
+
+    def _slot(self, frame: Frame) -> Slot:
+        slot = self.catalog.by_id.get(frame.topic_id)
+        if slot is None:
+            raise StoreDamaged(
+                f"the log speaks of topic {frame.topic_id:x} at lsn {frame.lsn}, but nothing before says what it is; "
+                "nothing was changed; run `topics fsck`"
+            )
+        return slot
+
+    def _append(self, frame: Frame) -> None:
+        slot = self._slot(frame)
+        topic = slot.topic
+        if frame.first_seq <= topic.head:
+            raise StoreDamaged(
+                f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}); nothing was changed"
+            )
+        if frame.first_seq > topic.head + 1:
+            topic.apply_gap(topic.head + 1, frame.first_seq - 1, Reason.CRASH)
+        append = decode_append_body(frame.flags, frame.count, frame.body)
+        topic.apply_append(
+            frame.first_seq,
+            append.rendered,
+            None,
+            None,
+            frame.ts,
+            (frame.shard, frame.lsn),
+            None if append.key is None else (append.key, append.digest),
+        )
+        slot.quiet = False
+        slot.reserved = 0
+
+    def _create(self, frame: Frame) -> None:
+        create = _body(frame, CreateBody)
+        older = self.catalog.tip.get(create.name)
+        if older is not None:
+            # Its Drop lived in another shard and was lost with the tail there; a later Create proves it was meant.
+            self._forget(older)
+        slot = self.catalog.add_tip(create.name, frame.topic_id, create.epoch, create.config)
+        self.opened.attach(slot.topic)
+        self.catalog.show(slot)
+
+    def _config(self, frame: Frame) -> None:
+        slot = self._slot(frame)
+        slot.config = _body(frame, ConfigBody).config
+        slot.topic.apply_config(slot.config, frame.ts)
+
+    def _drop(self, frame: Frame) -> None:
+        self._forget(self._slot(frame))
+
+    def _forget(self, slot: Slot) -> None:
+        self.catalog.drop_tip(slot)
+        self.catalog.hide(slot)
+        self.opened.detach(slot.topic)
+
+    def _delete(self, frame: Frame) -> None:
+        self._slot(frame).topic.apply_delete(_body(frame, DeleteBody).ranges, frame.ts)
+
+    def _gap(self, frame: Frame) -> None:
+        slot = self._slot(frame)
+        gap = _body(frame, GapBody)
+        slot.topic.apply_gap(gap.first, gap.last, gap.reason)
+        slot.quiet = False
+        slot.reserved = 0
+
+    def _mark(self, frame: Frame) -> None:
+        for topic_id in _body(frame, MarkBody).quiet:
+            slot = self.catalog.by_id.get(topic_id)
+            if slot is not None:
+                slot.quiet = True
+
+    def _reserve(self, frame: Frame) -> None:
+        slot = self._slot(frame)
+        slot.reserved = _body(frame, ReserveBody).upto
+        slot.quiet = False
+
+    def _damaged(self, damage: CorruptionGap) -> None:
+        slot = self.catalog.by_id.get(damage.topic_id)
+        if slot is not None:
+            slot.topic.apply_gap(damage.first_seq, damage.last_seq, Reason.CORRUPTION)
+            slot.quiet = False
+
+
+def _body(frame: Frame, kind: type[B]) -> B:
+    """The body of a control frame, as the kind that its type promises."""
+    body = decode_control_body(frame.type, frame.body)
+    assert isinstance(body, kind), "the decoder of a frame type gives that type's body"
+    return body
+
+
+_GAPPED: Final = (Durability.DISK, Durability.MEMORY)

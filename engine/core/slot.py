@@ -1,0 +1,78 @@
+"""A topic's place in the commit pipeline.
+
+`Topic` is what readers see. A `Slot` holds what is decided but not visible yet: the tip of the seqs, the staged
+counts, the keys in flight, and how far the disk has got with this topic. Decisions look at the slot, readers at the
+topic; the only way from one to the other is `Commit`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engine.topic.state import Topic
+from engine.types import TopicConfig
+
+if TYPE_CHECKING:
+    from engine.core.staged import Staged, StagedAppend
+
+
+class Slot:
+    """One topic between decision and visibility.
+
+    tip                    the last seq that was given out
+    config                 the configuration that the next decision goes by
+    pending                what is staged and not applied, in order
+    staged_records/_bytes  what `pending` will add
+    keys                   idempotency keys whose first write is not applied yet
+    visible, dropped       whether readers may see it; whether a Drop is staged or applied
+    synced                 the tip that a completed sync covers; `syncing` the one that the running sync will
+    dirty                  whether it is on its shard's list of topics with unsynced frames
+    quiet, wake_lsn        storage.md §3: a quiet topic's first write, and what follows it, waits for `wake_lsn`
+    reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them
+    """
+
+    __slots__ = (
+        "config",
+        "dirty",
+        "dropped",
+        "keys",
+        "last_write_ms",
+        "pending",
+        "quiet",
+        "reserve_lsn",
+        "reserved",
+        "shard",
+        "staged_bytes",
+        "staged_records",
+        "synced",
+        "syncing",
+        "tip",
+        "topic",
+        "visible",
+        "wake_lsn",
+    )
+
+    def __init__(self, topic: Topic, shard: int) -> None:
+        self.topic = topic
+        self.shard = shard
+        self.tip: int = topic.head
+        self.config: TopicConfig = topic.config
+        self.pending: deque[Staged] = deque()
+        self.staged_records = 0
+        self.staged_bytes = 0
+        self.keys: dict[bytes, StagedAppend] = {}
+        self.visible = False
+        self.dropped = False
+        self.synced: int = topic.head
+        self.syncing: int = topic.head
+        self.dirty = False
+        self.quiet = False
+        self.wake_lsn = 0
+        self.reserved = 0
+        self.reserve_lsn = 0
+        self.last_write_ms = 0
+
+    @property
+    def name(self) -> str:
+        return self.topic.name

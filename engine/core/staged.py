@@ -1,0 +1,208 @@
+"""What has been decided and waits for its condition: one class a kind of change, each with one `apply`.
+
+A staged change says how far its shard must have got, in the page cache and on disk. `Commit` applies the changes of a
+topic strictly in order; `apply` is all that changes a topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.core.ticket import Ticket
+from engine.fragment import Rendered
+from engine.types import AppendResult, DeleteResult, Reason, TopicConfig, TopicDropped, TopicPut
+
+
+class Staged:
+    """A change between decision and visibility.
+
+    end_lsn   where its frame ends: its shard must have written that far (0: it has no frame)
+    sync_lsn  what must be on disk before it is visible (0: nothing)
+    ack_lsn   what must be on disk before the answer, beyond that (0: nothing)
+    """
+
+    __slots__ = ("ack_lsn", "end_lsn", "slot", "sync_lsn", "ticket")
+
+    def __init__(self, slot: Slot, ticket: Ticket[Any] | None) -> None:
+        self.slot = slot
+        self.ticket = ticket
+        self.end_lsn = 0
+        self.sync_lsn = 0
+        self.ack_lsn = 0
+
+    def apply(self, catalog: Catalog, now_ms: int) -> Any:
+        """Make the change, and return the answer to its command."""
+        raise NotImplementedError
+
+
+class StagedAppend(Staged):
+    """Records that will be readable."""
+
+    __slots__ = (
+        "created",
+        "digest",
+        "first_seq",
+        "followers",
+        "key",
+        "lsn",
+        "nodes",
+        "rendered",
+        "staged_bytes",
+        "tags",
+        "ts",
+    )
+
+    def __init__(
+        self,
+        slot: Slot,
+        ticket: Ticket[AppendResult],
+        first_seq: int,
+        rendered: Rendered,
+        tags: list[str | None] | None,
+        nodes: list[str | None] | None,
+        ts: int,
+    ) -> None:
+        Staged.__init__(self, slot, ticket)
+        self.first_seq = first_seq
+        self.rendered = rendered
+        self.tags = tags
+        self.nodes = nodes
+        self.ts = ts
+        self.lsn = 0
+        self.key: bytes | None = None
+        self.digest = b""
+        self.created = False
+        self.staged_bytes = 0
+        self.followers: list[tuple[Ticket[AppendResult], bool]] = []
+        """Retries with the same key that arrived while this one was being committed, and whether they want a sync."""
+
+    def apply(self, catalog: Catalog, now_ms: int) -> AppendResult:
+        slot, topic, rendered = self.slot, self.slot.topic, self.rendered
+        count = len(rendered.strides)
+        records, size = topic.count, topic.bytes
+        key = self.key
+        topic.apply_append(
+            self.first_seq,
+            rendered,
+            self.nodes,
+            self.tags,
+            self.ts,
+            (slot.shard, self.lsn),
+            None if key is None else (key, self.digest),
+        )
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        slot.staged_records -= count
+        slot.staged_bytes -= self.staged_bytes
+        if key is not None:
+            slot.keys.pop(key, None)
+        return AppendResult(
+            topic=topic.name,
+            first_seq=self.first_seq,
+            last_seq=self.first_seq + count - 1,
+            head_seq=topic.head,
+            count=count,
+            created=self.created,
+            deduped=False,
+            epoch=topic.epoch,
+        )
+
+
+class StagedCreate(Staged):
+    """A topic that readers will see."""
+
+    __slots__ = ()
+
+    def apply(self, catalog: Catalog, now_ms: int) -> TopicPut:
+        topic = self.slot.topic
+        catalog.show(self.slot)
+        return TopicPut(topic=topic.name, created=True, config=topic.config, epoch=topic.epoch)
+
+
+class StagedConfig(Staged):
+    """A configuration that will hold."""
+
+    __slots__ = ("config", "ts")
+
+    def __init__(self, slot: Slot, ticket: Ticket[TopicPut], config: TopicConfig, ts: int) -> None:
+        Staged.__init__(self, slot, ticket)
+        self.config = config
+        self.ts = ts
+
+    def apply(self, catalog: Catalog, now_ms: int) -> TopicPut:
+        topic = self.slot.topic
+        records, size = topic.count, topic.bytes
+        topic.apply_config(self.config, self.ts)
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        return TopicPut(topic=topic.name, created=False, config=topic.config, epoch=topic.epoch)
+
+
+class StagedUnchanged(Staged):
+    """An answer that has to wait for the changes before it: a PUT that changes nothing."""
+
+    __slots__ = ()
+
+    def apply(self, catalog: Catalog, now_ms: int) -> TopicPut:
+        topic = self.slot.topic
+        return TopicPut(topic=topic.name, created=False, config=topic.config, epoch=topic.epoch)
+
+
+class StagedDrop(Staged):
+    """A topic that will be gone."""
+
+    __slots__ = ()
+
+    def apply(self, catalog: Catalog, now_ms: int) -> TopicDropped:
+        topic = self.slot.topic
+        catalog.hide(self.slot)
+        catalog.records_live -= topic.count
+        catalog.bytes_live -= topic.bytes
+        return TopicDropped(topic=topic.name, deleted=True, routers_removed=[])
+
+
+class StagedDelete(Staged):
+    """Records that nobody will see again."""
+
+    __slots__ = ("ranges", "ts")
+
+    def __init__(self, slot: Slot, ticket: Ticket[DeleteResult], ranges: list[tuple[int, int]], ts: int) -> None:
+        Staged.__init__(self, slot, ticket)
+        self.ranges = ranges
+        self.ts = ts
+
+    def apply(self, catalog: Catalog, now_ms: int) -> DeleteResult:
+        topic = self.slot.topic
+        records, size = topic.count, topic.bytes
+        deleted = topic.apply_delete(self.ranges, self.ts)
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        return DeleteResult(
+            topic=topic.name,
+            deleted=deleted,
+            earliest_seq=topic.earliest_seq,
+            head_seq=topic.head,
+            count=topic.count,
+            bytes=topic.bytes,
+        )
+
+
+class StagedGap(Staged):
+    """A loss that became known: seqs that will never be readable."""
+
+    __slots__ = ("first", "last", "reason")
+
+    def __init__(self, slot: Slot, first: int, last: int, reason: Reason) -> None:
+        Staged.__init__(self, slot, None)
+        self.first = first
+        self.last = last
+        self.reason = reason
+
+    def apply(self, catalog: Catalog, now_ms: int) -> None:
+        topic = self.slot.topic
+        records, size = topic.count, topic.bytes
+        topic.apply_gap(self.first, self.last, self.reason)
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size

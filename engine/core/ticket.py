@@ -1,0 +1,55 @@
+"""A ticket: the promise of an answer to a command that has been taken.
+
+A command that is refused raises at once. One that is taken gives a ticket, which completes when the condition of its
+class holds (written, or synced), or fails as *unknown* when its shard stopped. It completes exactly once; what comes
+after that is ignored, because the caller may have been told already that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from engine.errors import TopicsError
+
+T = TypeVar("T")
+
+
+class Ticket(Generic[T]):
+    """The answer to come. `on_done` is called once, from inside the call that completed it."""
+
+    __slots__ = ("done", "error", "on_done", "result", "sync_ns", "write_ns")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.result: T | None = None
+        self.error: TopicsError | None = None
+        self.on_done: Callable[[Ticket[T]], None] | None = None
+        self.write_ns = 0
+        """Nanoseconds that the write of its group took."""
+        self.sync_ns = 0
+        """Nanoseconds of the sync that its answer waited for; 0 when it waited for none."""
+
+    def complete(self, result: T) -> None:
+        """Give the answer."""
+        if not self.done:
+            self.result = result
+            self._finish()
+
+    def fail(self, error: TopicsError) -> None:
+        """Give the failure."""
+        if not self.done:
+            self.error = error
+            self._finish()
+
+    def value(self) -> T:
+        """The answer of a completed ticket, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None, "the ticket is not completed yet"
+        return self.result
+
+    def _finish(self) -> None:
+        self.done = True
+        if self.on_done is not None:
+            self.on_done(self)

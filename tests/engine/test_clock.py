@@ -1,0 +1,75 @@
+"""Engine time never falls, follows no bogus step forward, and counts suspension."""
+
+from engine.clock import STEADY_MS, EngineTime
+
+
+class Hands:
+    """Two clocks moved by hand."""
+
+    def __init__(self, wall: int = 1_000_000, boot: int = 5_000) -> None:
+        self.wall, self.boot = wall, boot
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def boot_ns(self) -> int:
+        return self.boot * 1_000_000
+
+    def pass_ms(self, ms: int) -> None:
+        self.wall += ms
+        self.boot += ms
+
+
+def test_it_starts_at_the_later_of_the_log_and_the_wall_clock() -> None:
+    assert EngineTime(Hands(), 0).now_ms == 1_000_000
+    assert EngineTime(Hands(), 2_000_000).now_ms == 2_000_000
+
+
+def test_it_advances_with_the_boot_clock_so_that_suspension_counts() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    hands.pass_ms(3_600_000)
+    assert time.advance() == 4_600_000
+
+
+def test_a_step_back_of_the_wall_clock_changes_nothing() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    hands.wall -= 3_600_000
+    hands.pass_ms(10)
+    assert time.advance() == 1_000_010
+
+
+def test_a_step_forward_is_adopted_only_after_it_has_been_steady() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    hands.wall += 86_400_000
+    assert time.advance() == 1_000_000
+    hands.pass_ms(STEADY_MS - 1)
+    assert time.advance() == 1_000_000 + STEADY_MS - 1
+    hands.pass_ms(1)
+    assert time.advance() == 1_000_000 + STEADY_MS + 86_400_000
+
+
+def test_a_step_forward_that_is_taken_back_expires_nothing() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    hands.wall += 86_400_000
+    time.advance()
+    hands.pass_ms(60_000)
+    hands.wall -= 86_400_000
+    time.advance()
+    hands.pass_ms(STEADY_MS)
+    assert time.advance() == 1_000_000 + 60_000 + STEADY_MS
+
+
+def test_a_second_step_starts_the_wait_again() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    hands.wall += 1_000_000
+    time.advance()
+    hands.pass_ms(STEADY_MS - 1)
+    hands.wall += 1_000_000
+    time.advance()
+    hands.pass_ms(2)
+    assert time.advance() == 1_000_000 + STEADY_MS + 1
