@@ -1,0 +1,60 @@
+# Everything that one does with topics while working on it. `make help` lists the targets.
+# All of them set .venv/ up first, from requirements.lock; that does nothing when nothing changed.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
+JOBS ?= 2
+
+export VENV
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run serve test quick check crash crash-long soak bench conformance fmt docs lock
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+setup: ## .venv/ with topics, topicsd and what the tests need, from the lock file
+	@scripts/setup.sh
+
+run: setup ## see it work: a daemon, the sample events written, followed, looked at, stopped
+	@scripts/run.sh
+
+serve: setup ## the daemon in the foreground, on ./topics-data (ARGS="--port 4000" for its options)
+	@exec $(VENV)/bin/topicsd $(ARGS)
+
+check: setup ## ruff and mypy --strict
+	@$(PY) -m ruff check --quiet .
+	@$(PY) -m ruff format --check --quiet .
+	@$(PY) -m mypy
+
+test: check ## everything that must hold before a change lands (under 10 minutes on two cores)
+	@$(PYTEST)
+
+quick: check ## the same without the slow tests (under a minute); before every commit
+	@$(PYTEST) -m "not slow"
+
+crash: setup ## the crash gate: every legal crash image, planted bugs, bit flips, SIGKILLs; one table (under 10 minutes)
+	@$(PY) -m tests.sim.gate
+
+crash-long: setup ## the crash gate without a bound
+	@$(PY) -m tests.sim.gate --long
+
+soak: setup ## mixed load with a SIGKILL each minute, for SOAK_SECONDS (600)
+	@$(PY) -m tests.sim.soak
+
+bench: setup ## rates, latencies and CPU against the goals; BENCH=rows picks
+	@$(PY) -m tests.bench
+
+conformance: setup ## the wire, sentence by sentence, against URL=… (KEY=… if it wants one), else a daemon of its own
+	@$(PY) -m tests.conformance $(if $(URL),--url "$(URL)")
+
+fmt: setup ## format, and mend what can be mended by itself
+	@$(PY) -m ruff check --fix --quiet . || true
+	@$(PY) -m ruff format --quiet .
+
+docs: setup ## write the generated pages again: docs/reference/, the ADR index
+	@$(PY) -m scripts.docs
+
+lock: ## write requirements.lock again from pyproject.toml (UPGRADE=1 takes the newest versions)
+	@scripts/lock.sh

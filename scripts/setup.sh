@@ -1,0 +1,47 @@
+#!/bin/sh
+# Make $VENV (.venv) from the lock file: exact versions, checked against their hashes, and topics itself as an
+# editable install. Does nothing when neither the lock, pyproject.toml nor this script changed since the last time.
+# Needs a Python of at least 3.11, and a package index for what pip has not cached.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+stamp=$venv/.installed
+wanted=$(cat requirements.lock pyproject.toml engine/version.py scripts/setup.sh | cksum)" $(pwd)"
+
+if [ -x "$venv/bin/topics" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    exit 0
+fi
+
+fits() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+python=
+for candidate in ${PYTHON:-python3.11 python3 python3.14 python3.13 python3.12}; do
+    if command -v "$candidate" >/dev/null && fits "$candidate"; then
+        python=$candidate
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo "setup: topics needs Python 3.11 or newer (set PYTHON=/path/to/python3.11)" >&2
+    exit 1
+fi
+
+if ! [ -x "$venv/bin/python" ] || ! fits "$venv/bin/python"; then
+    echo "setup: making $venv with $("$python" --version)"
+    # Debian splits ensurepip out of Python; a pip beside the interpreter can fill a venv that has none.
+    "$python" -m venv --clear "$venv" >/dev/null 2>&1 || "$python" -m venv --clear --without-pip "$venv"
+fi
+if "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    pip="$venv/bin/python -m pip"
+elif "$python" -m pip --version >/dev/null 2>&1; then
+    pip="$python -m pip --python $venv/bin/python"
+else
+    echo "setup: $python has neither ensurepip nor pip (on Debian: apt-get install python3-venv)" >&2
+    exit 1
+fi
+
+echo "setup: installing $(grep -c '==' requirements.lock) locked packages into $venv"
+$pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+$pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+printf '%s' "$wanted" >"$stamp"
+echo "setup: $venv/bin/topics and $venv/bin/topicsd are ready"
