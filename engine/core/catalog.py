@@ -7,20 +7,31 @@ incarnation of a name an epoch (and an id) that no other one has, and the names 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from itertools import islice
+from typing import Final
 
 import xxhash
 
 from engine.core.slot import Slot
 from engine.errors import topic_not_found
+from engine.topic.cache import Cache
+from engine.topic.idempotency import Keys
 from engine.topic.state import Topic
 from engine.types import TopicConfig
+
+AGING_TOPICS_PER_CALL: Final = 256
+"""Topics whose memory is tended in one call, so that a hundred thousand of them never hold the loop."""
 
 
 class Catalog:
     """The topics of one store."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, cache: Cache) -> None:
         self.shards = shards
+        self.cache = cache
+        """The payloads that all topics hold in memory."""
+        self.keys = Keys()
+        """The idempotency keys of all topics."""
         self.tip: dict[str, Slot] = {}
         self.visible: dict[str, Slot] = {}
         self.by_id: dict[int, Slot] = {}
@@ -30,6 +41,8 @@ class Catalog:
         """The last epoch that was given out."""
         self.closed_names: set[str] = set()
         """Dropped names whose last configuration said `auto_create: false`."""
+        self._aging: dict[Slot, None] = {}
+        """Topics with a `ttl_ms`, in the order in which their memory is tended."""
         self.records_live = 0
         self.bytes_live = 0
 
@@ -41,7 +54,7 @@ class Catalog:
 
     def add_tip(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Slot:
         """A new topic that decisions see from now on."""
-        slot = Slot(Topic(topic_id, name, epoch, config), self.shard_of(topic_id))
+        slot = Slot(Topic(topic_id, name, epoch, config, self.cache, self.keys), self.shard_of(topic_id))
         self.tip[name] = slot
         self.by_id[topic_id] = slot
         self.epoch = max(self.epoch, epoch)
@@ -61,6 +74,7 @@ class Catalog:
     def show(self, slot: Slot) -> None:
         """Readers see the topic from now on, in place of an older one of the same name."""
         slot.visible = True
+        self.tend(slot)
         if slot.name not in self.visible:
             insort(self.names, slot.name)
         self.visible[slot.name] = slot
@@ -72,6 +86,26 @@ class Catalog:
         if self.visible.get(slot.name) is slot:
             del self.visible[slot.name]
             del self.names[bisect_left(self.names, slot.name)]
+
+    def tend(self, slot: Slot) -> None:
+        """Look after the memory of a topic whose records age, or no more."""
+        if slot.topic.config.ttl_ms:
+            self._aging[slot] = None
+        else:
+            self._aging.pop(slot, None)
+
+    def expire_some(self, now_ms: int) -> None:
+        """Forget expired records of topics that nobody may ever write to again; the readers' view needs no help."""
+        for slot in list(islice(self._aging, AGING_TOPICS_PER_CALL)):
+            del self._aging[slot]
+            if not slot.visible:
+                continue
+            self._aging[slot] = None
+            if not slot.pending:
+                records, size = slot.topic.count, slot.topic.bytes
+                slot.topic.expire(now_ms)
+                self.records_live += slot.topic.count - records
+                self.bytes_live += slot.topic.bytes - size
 
     def reader(self, name: str) -> Slot:
         """The topic that a reader means, or 404."""

@@ -61,19 +61,19 @@ ROOM_SLACK: Final = 1024
 class Core:
     """One open store. Not thread-safe: one thread owns it."""
 
-    def __init__(self, fs: Fs, time: EngineTime, opened: OpenedStore, catalog: Catalog, limits: Limits) -> None:
+    def __init__(self, fs: Fs, time: EngineTime, opened: OpenedStore, replay: Replay, limits: Limits) -> None:
         self.fs = fs
         self.limits = limits
-        self.settings: EngineSettings = opened.settings
+        self.settings = replay.settings
         self.store = opened
-        self.catalog = catalog
+        self.catalog: Catalog = replay.catalog
         self.wal: Wal = opened.wal
-        self.commit = Commit(self.wal, fs, catalog, self.settings)
+        self.commit = Commit(self.wal, fs, self.catalog, self.settings)
         self.closing = False
         self._time = time
         self._time_is_fresh = False
         self.parking = Parking()
-        self._next_root_check_ms = 0
+        self._next_second_ms = 0
 
     @classmethod
     def open(
@@ -177,7 +177,7 @@ class Core:
         size = 0
         if config.cap_bytes or config.cap_records or self.limits.total_bytes:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
-        change = StagedAppend(slot, ticket, first, rendered, batch.tags, batch.nodes, now)
+        change = StagedAppend(slot, ticket, first, rendered, now)
         change.key, change.digest, change.created, change.staged_bytes = key, digest, created, size
         if config.durability is Durability.EPHEMERAL:
             if not self._stage_ephemeral(slot, change, count):
@@ -210,12 +210,9 @@ class Core:
             if not self._room(slot.shard, len(body)):
                 return False
             end = self.wal.stage(slot.shard, FrameType.RESERVE, 0, 0, slot.topic.id, 0, change.ts, body)
-            wanted = slot.tip + count > slot.reserved
-            if wanted:
-                slot.reserve_lsn = end
-            slot.reserved = upto
+            slot.reserve_floor, slot.reserved, slot.reserve_lsn = slot.reserved, upto, end
             self.commit.note_frame(slot, wanted=True)
-        self.commit.add_free(change, slot.reserve_lsn)
+        self.commit.add_free(change, slot.reserve_lsn if slot.tip + count > slot.reserve_floor else 0)
         return True
 
     def _is_retry(
@@ -282,7 +279,7 @@ class Core:
         now = self.now()
         end = self.wal.stage(slot.shard, FrameType.CONFIG, 0, 0, slot.topic.id, 0, now, body)
         if slot.config.durability is Durability.EPHEMERAL:
-            slot.reserved = slot.reserve_lsn = 0
+            slot.reserved = slot.reserve_floor = slot.reserve_lsn = 0
         slot.config = config
         self.commit.add(StagedConfig(slot, ticket, config, now), end, sync=True)
         return True
@@ -294,7 +291,6 @@ class Core:
         slot = self.catalog.add_tip(name, epoch, epoch, config)
         now = self.now()
         slot.last_write_ms = now
-        self.store.attach(slot.topic)
         body = encode_control_body(CreateBody(name=name, epoch=epoch, config=config))
         end = self.wal.stage(slot.shard, FrameType.CREATE, 0, 0, epoch, 0, now, body)
         self.commit.add(StagedCreate(slot, ticket), end, sync=True)
@@ -316,8 +312,7 @@ class Core:
         self._check_writable(slot.shard)
         now = self.now()
         if if_empty:
-            slot.topic.expire(now)
-            live = slot.topic.count + slot.staged_records
+            live = slot.topic.at(now).count + slot.staged_records
             if live:
                 raise Refused(
                     Code.TOPIC_NOT_EMPTY, f"topic {name!r} holds {live} records", {"topic": name, "count": live}
@@ -342,7 +337,6 @@ class Core:
         slot = self.catalog.reader(name)
         self._check_writable(slot.shard)
         now = self.now()
-        slot.topic.expire(now)
         ranges = resolve_delete(slot.topic, selector, now)
         change = StagedDelete(slot, ticket, ranges, now)
         if not ranges or slot.config.durability is Durability.EPHEMERAL:
@@ -376,19 +370,16 @@ class Core:
 
     def _state(self, slot: Slot, now: int) -> TopicState:
         topic = slot.topic
-        records, size = topic.count, topic.bytes
-        topic.expire(now)
-        self.catalog.records_live += topic.count - records
-        self.catalog.bytes_live += topic.bytes - size
+        view = topic.at(now)
         return TopicState(
             topic=topic.name,
             type=topic.config.type,
             epoch=topic.epoch,
             head_seq=topic.head,
-            earliest_seq=topic.earliest_seq,
+            earliest_seq=view.earliest_seq,
             next_seq=topic.head + 1,
-            count=topic.count,
-            bytes=topic.bytes,
+            count=view.count,
+            bytes=view.bytes,
             config=topic.config,
             effective_priority=effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now),
             last_write_ts=topic.last_write_ts,
@@ -414,7 +405,7 @@ class Core:
             raise Refused(
                 Code.NOT_FOUND,
                 f"record {seq} of topic {name!r} is not there: {found.value}",
-                {"topic": name, "why": found.value, "earliest_seq": topic.earliest_seq, "head_seq": topic.head},
+                {"topic": name, "why": found.value, "earliest_seq": topic.at(now).earliest_seq, "head_seq": topic.head},
             )
         return found
 
@@ -432,8 +423,10 @@ class Core:
         now = self.now()
         self.commit.write_groups(now)
         self.parking.retry(now)
-        if self.store.cache.over:
-            self.store.cache.shrink()
+        if self.catalog.cache.over:
+            records, size = self.catalog.cache.shrink()
+            self.catalog.records_live -= records
+            self.catalog.bytes_live -= size
         self._time_is_fresh = False
 
     def advance(self) -> int:
@@ -442,8 +435,9 @@ class Core:
         now = self.now()
         self.commit.watch_stall(now)
         self.commit.mark_quiet(now)
-        if now >= self._next_root_check_ms:
-            self._next_root_check_ms = now + 1000
+        if now >= self._next_second_ms:
+            self._next_second_ms = now + 1000
+            self.catalog.expire_some(now)
             if not self.fs.same_root():
                 self._fail_everything(OSError("the data directory was moved or replaced"))
         return now
@@ -499,7 +493,7 @@ class Core:
         self._flush()
         self.commit.mark_quiet(self.now(), everything=True)
         self._flush()
-        self.store.shut(clean=self.read_only is None)
+        self.store.stop(clean=self.read_only is None)
 
     def _flush(self) -> None:
         self.commit.write_groups(self.now())
@@ -532,11 +526,10 @@ class Core:
     def _check_fits(self, config: TopicConfig, sizes: list[int], slot: Slot | None) -> int:
         """Refuse what can never fit, or does not fit now; returns the bytes that the batch counts for."""
         total = sum(sizes)
-        if slot is not None:
-            slot.topic.expire(self.now())
-            check_fits(config, sizes, slot.topic, slot.staged_records, slot.staged_bytes)
-        else:
+        if slot is None:
             check_fits(config, sizes, None, 0, 0)
+        else:
+            check_fits(config, sizes, slot.topic, slot.staged_records, slot.staged_bytes, self.now())
         if self.limits.total_bytes and self.catalog.bytes_live + total > self.limits.total_bytes:
             raise _capped("max_total_bytes", self.limits.total_bytes)
         return total

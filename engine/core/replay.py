@@ -29,10 +29,11 @@ from engine.formats.control import (
     encode_control_body,
 )
 from engine.formats.frame import FrameType
-from engine.limits import SYNC_WINDOW
+from engine.fragment import Rendered
+from engine.limits import SYNC_WINDOW, EngineSettings
 from engine.store.recovery import CorruptionGap, Frame, OpenedStore
+from engine.topic.cache import Cache
 from engine.types import Durability, Reason
-
 
 B = TypeVar("B", bound=ControlBody)
 
@@ -40,9 +41,10 @@ B = TypeVar("B", bound=ControlBody)
 class Replay:
     """One replay of one opened store."""
 
-    def __init__(self, opened: OpenedStore, shards: int) -> None:
+    def __init__(self, opened: OpenedStore, settings: EngineSettings) -> None:
         self.opened = opened
-        self.catalog = Catalog(shards)
+        self.settings = settings
+        self.catalog = Catalog(settings.wal_shards, Cache(settings.cache_bytes, self._load))
         self.last_ts = 0
         self._handlers: Final[dict[int, Callable[[Frame], None]]] = {
             FrameType.APPEND: self._append,
@@ -57,7 +59,7 @@ class Replay:
 
     def run(self, progress: Callable[[float], None] | None) -> None:
         """Apply every frame; `progress` hears 0 … 1."""
-        cache = self.opened.cache
+        cache = self.catalog.cache
         for item in self.opened.frames(progress):
             if isinstance(item, Frame):
                 self.last_ts = max(self.last_ts, item.ts)
@@ -87,6 +89,11 @@ class Replay:
             catalog.records_live += topic.count
             catalog.bytes_live += topic.bytes
 
+    def _load(self, shard: int, lsn: int) -> Rendered:
+        """A batch whose payload left memory, from the log."""
+        header, body = self.opened.read_body(shard, lsn)
+        return decode_append_body(header.flags, header.records, body).rendered
+
     # -- one handler a frame type ----------------------------------------------------------------------------------
 
     def _slot(self, frame: Frame) -> Slot:
@@ -106,13 +113,11 @@ class Replay:
                 f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}); nothing was changed"
             )
         if frame.first_seq > topic.head + 1:
-            topic.apply_gap(topic.head + 1, frame.first_seq - 1, Reason.CRASH)
+            topic.apply_gap(topic.head + 1, frame.first_seq - 1, Reason.CRASH, frame.ts)
         append = decode_append_body(frame.flags, frame.count, frame.body)
         topic.apply_append(
             frame.first_seq,
             append.rendered,
-            None,
-            None,
             frame.ts,
             (frame.shard, frame.lsn),
             None if append.key is None else (append.key, append.digest),
@@ -127,13 +132,13 @@ class Replay:
             # Its Drop lived in another shard and was lost with the tail there; a later Create proves it was meant.
             self._forget(older)
         slot = self.catalog.add_tip(create.name, frame.topic_id, create.epoch, create.config)
-        self.opened.attach(slot.topic)
         self.catalog.show(slot)
 
     def _config(self, frame: Frame) -> None:
         slot = self._slot(frame)
         slot.config = _body(frame, ConfigBody).config
         slot.topic.apply_config(slot.config, frame.ts)
+        self.catalog.tend(slot)
 
     def _drop(self, frame: Frame) -> None:
         self._forget(self._slot(frame))
@@ -141,7 +146,7 @@ class Replay:
     def _forget(self, slot: Slot) -> None:
         self.catalog.drop_tip(slot)
         self.catalog.hide(slot)
-        self.opened.detach(slot.topic)
+        slot.topic.release()
 
     def _delete(self, frame: Frame) -> None:
         self._slot(frame).topic.apply_delete(_body(frame, DeleteBody).ranges, frame.ts)
@@ -149,7 +154,7 @@ class Replay:
     def _gap(self, frame: Frame) -> None:
         slot = self._slot(frame)
         gap = _body(frame, GapBody)
-        slot.topic.apply_gap(gap.first, gap.last, gap.reason)
+        slot.topic.apply_gap(gap.first, gap.last, gap.reason, frame.ts)
         slot.quiet = False
         slot.reserved = 0
 
@@ -167,7 +172,7 @@ class Replay:
     def _damaged(self, damage: CorruptionGap) -> None:
         slot = self.catalog.by_id.get(damage.topic_id)
         if slot is not None:
-            slot.topic.apply_gap(damage.first_seq, damage.last_seq, Reason.CORRUPTION)
+            slot.topic.apply_gap(damage.first_seq, damage.last_seq, Reason.CORRUPTION, damage.ts)
             slot.quiet = False
 
 

@@ -29,7 +29,8 @@ class Slot:
     synced                 the tip that a completed sync covers; `syncing` the one that the running sync will
     dirty                  whether it is on its shard's list of topics with unsynced frames
     quiet, wake_lsn        storage.md §3: a quiet topic's first write, and what follows it, waits for `wake_lsn`
-    reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them
+    reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
+                           earlier frame did
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Slot:
         "last_write_ms",
         "pending",
         "quiet",
+        "reserve_floor",
         "reserve_lsn",
         "reserved",
         "shard",
@@ -71,6 +73,7 @@ class Slot:
         self.wake_lsn = 0
         self.reserved = 0
         self.reserve_lsn = 0
+        self.reserve_floor = 0
         self.last_write_ms = 0
 
     @property

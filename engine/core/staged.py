@@ -47,10 +47,8 @@ class StagedAppend(Staged):
         "followers",
         "key",
         "lsn",
-        "nodes",
         "rendered",
         "staged_bytes",
-        "tags",
         "ts",
     )
 
@@ -60,15 +58,11 @@ class StagedAppend(Staged):
         ticket: Ticket[AppendResult],
         first_seq: int,
         rendered: Rendered,
-        tags: list[str | None] | None,
-        nodes: list[str | None] | None,
         ts: int,
     ) -> None:
         Staged.__init__(self, slot, ticket)
         self.first_seq = first_seq
         self.rendered = rendered
-        self.tags = tags
-        self.nodes = nodes
         self.ts = ts
         self.lsn = 0
         self.key: bytes | None = None
@@ -86,10 +80,8 @@ class StagedAppend(Staged):
         topic.apply_append(
             self.first_seq,
             rendered,
-            self.nodes,
-            self.tags,
             self.ts,
-            (slot.shard, self.lsn),
+            (slot.shard, self.lsn) if self.end_lsn else None,
             None if key is None else (key, self.digest),
         )
         catalog.records_live += topic.count - records
@@ -135,6 +127,7 @@ class StagedConfig(Staged):
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
         topic.apply_config(self.config, self.ts)
+        catalog.tend(self.slot)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         return TopicPut(topic=topic.name, created=False, config=topic.config, epoch=topic.epoch)
@@ -160,6 +153,7 @@ class StagedDrop(Staged):
         catalog.hide(self.slot)
         catalog.records_live -= topic.count
         catalog.bytes_live -= topic.bytes
+        topic.release()
         return TopicDropped(topic=topic.name, deleted=True, routers_removed=[])
 
 
@@ -203,6 +197,6 @@ class StagedGap(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> None:
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
-        topic.apply_gap(self.first, self.last, self.reason)
+        topic.apply_gap(self.first, self.last, self.reason, now_ms)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
