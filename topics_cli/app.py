@@ -1,0 +1,76 @@
+"""The program: reads the command line, runs one command, and turns whatever happens into an exit code.
+
+The commands of the hot path are read by the small parser and run at once; everything else (and everything that it
+gives up on) goes through Typer, which is imported only then. Both end in the same functions with the same values.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from topics_cli import exits
+from topics_cli.exits import Failure, OutputClosed, Stopped
+from topics_cli.parse import maybe_parse
+from topics_cli.session import Session
+from topics_cli.table import COMMANDS, COMMON
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from topics_cli.options import Command
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        light = maybe_parse(words, COMMANDS, COMMON)
+        if light is not None:
+            return run(*light)
+        from topics_cli.full import run_full
+
+        return run_full(words)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+
+
+def run(command: Command, values: dict[str, Any]) -> int:
+    """Run one command with its values."""
+    session = Session(values)
+    session.stop.install()
+    try:
+        code = command.load()(session, values)
+        session.out.flush()
+        return code
+    except Failure as failure:
+        return _with_output(session, session.report(failure))
+    except Stopped as stopped:
+        return _with_output(session, stopped.exit_code)
+    except OutputClosed:
+        silence_stdout()
+        return exits.CLOSED_PIPE
+    finally:
+        session.talk.clear()
+
+
+def _with_output(session: Session, code: int) -> int:
+    """Bring out what was already said to be done, whatever the end."""
+    try:
+        session.out.flush()
+    except (Failure, Stopped, OutputClosed):
+        pass
+    return code
+
+
+def silence_stdout() -> None:
+    """Keep the interpreter from complaining about a closed stdout while it ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""Requests to the daemon, with patience.
+
+A lost connection, 429 and 503 are tried again with jittered backoff, for up to `--retry-for` since the last good
+answer. Every request that is sent here may safely be sent twice: reads are, deletes and drops are, and writes carry an
+idempotency key. When the daemon was never reached there is nothing to wait for, unless `--retry-for` was given.
+
+`Call` is one request on its way, to be stepped beside other work; `Client.call` waits for one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from topics_cli import exits
+from topics_cli.exits import ApiError, Failure, NoDaemon
+from topics_cli.wire import Answer, Channel, Lost
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from topics_cli.signals import Stop
+    from topics_cli.talk import Talk
+    from topics_cli.where import Where
+
+RETRY_FOR_MS = 30_000
+"""How long a failing daemon is waited for, unless `--retry-for` says otherwise."""
+ANSWER_S_MAX = 60.0
+"""An answer that takes longer than this (beyond what was asked to wait) counts as a lost connection."""
+BACKOFF_S_MIN = 0.05
+BACKOFF_S_MAX = 1.0
+PATIENCE_S = 1.0
+"""Waiting longer than this is shown on a terminal."""
+TICK_S = 0.25
+CONNECT_S_MAX = 10.0
+
+NDJSON = "application/x-ndjson"
+JSON = "application/json"
+
+
+class Request:
+    """A request, ready to be sent as often as needed."""
+
+    __slots__ = ("body", "head", "lingers_s")
+
+    def __init__(self, head: bytes, body: bytes, lingers_s: float) -> None:
+        self.head = head
+        self.body = body
+        self.lingers_s = lingers_s
+        """How long the daemon was asked to wait (a long poll): not a reason for worry."""
+
+
+class Call:
+    """One request on its way, through as many connections as it takes."""
+
+    __slots__ = ("_client", "_tries", "_until", "begun", "channel", "failing_since", "held_by", "request", "resume_at")
+
+    def __init__(self, client: Client, channel: Channel, request: Request) -> None:
+        self._client = client
+        self.channel = channel
+        self.request = request
+        self.begun = time.monotonic()
+        self.failing_since = 0.0
+        """When the present row of failures began; 0 while all is well."""
+        self.held_by = ""
+        """What we wait for, for people."""
+        self.resume_at = 0.0
+        """When to try again; 0 while a request is in flight."""
+        self._tries = 0
+        self._until = 0.0
+        self._send()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the request is on a connection now (not waiting to be tried again)."""
+        return not self.resume_at
+
+    @property
+    def watch(self) -> list[tuple[int, int]]:
+        """What to wait for before the next step."""
+        return [] if self.resume_at else self.channel.watch
+
+    @property
+    def timeout_s(self) -> float:
+        """How long to wait at most before the next step."""
+        return max(0.0, (self.resume_at or self._until) - time.monotonic())
+
+    def step(self) -> Answer | None:
+        """Move on; the answer once it is there. Raises `Failure` when it cannot or may not be tried again."""
+        if self.resume_at:
+            if time.monotonic() < self.resume_at:
+                return None
+            self.resume_at = 0.0
+            self._send()
+            if self.resume_at:
+                return None
+        try:
+            answer = self.channel.step()
+        except Lost as lost:
+            if self.channel.reused:
+                # The daemon had closed the kept connection, for instance because it was idle: that is no failure yet.
+                self.channel.reused = False
+                self._send()
+            else:
+                self._lost(lost)
+            return None
+        if answer is None:
+            if time.monotonic() > self._until:
+                self.channel.close()
+                self._lost(Lost("the daemon does not answer"))
+            return None
+        if answer.status in (429, 503):
+            self._refused(answer)
+            return None
+        self._client.was_answered = True
+        if answer.status >= 400:
+            raise api_error(answer)
+        return answer
+
+    def _send(self) -> None:
+        linger = ANSWER_S_MAX + self.request.lingers_s if self._client.was_answered else CONNECT_S_MAX + ANSWER_S_MAX
+        self._until = time.monotonic() + linger
+        try:
+            self.channel.start(self.request.head, self.request.body)
+        except Lost as lost:
+            self._lost(lost)
+
+    def _lost(self, lost: Lost) -> None:
+        client = self._client
+        if lost.errno in (errno.EACCES, errno.EPERM):
+            raise Failure(
+                f"not allowed to use {client.where.label}",
+                "not_allowed",
+                "the mode of the socket and of its directory decide who may connect",
+                exits.NOT_ALLOWED,
+            ) from lost
+        failure = client.no_daemon(lost)
+        self.held_by = f"no daemon at {client.where.label} ({lost.why})"
+        if not client.was_answered and client.retry_for_ms is None:
+            raise failure from lost
+        self._try_again(failure, 0.0)
+
+    def _refused(self, answer: Answer) -> None:
+        failure = api_error(answer)
+        failure.exit_code = exits.TRY_AGAIN
+        self.held_by = f"{failure.code}: {failure.what}"
+        self._client.was_answered = True
+        wait = answer.headers.get(b"retry-after", b"")
+        self._try_again(failure, float(wait) if wait.isdigit() else 0.0)
+
+    def _try_again(self, failure: Failure, at_least_s: float) -> None:
+        """Plan the next try, or raise `failure` when patience is over."""
+        now = time.monotonic()
+        self.failing_since = self.failing_since or now
+        retry_for_ms = self._client.retry_for_ms
+        over = self.failing_since + (RETRY_FOR_MS if retry_for_ms is None else retry_for_ms) / 1000
+        if now >= over:
+            raise failure
+        pause = min(BACKOFF_S_MIN * 2**self._tries, BACKOFF_S_MAX) * (0.5 + os.urandom(1)[0] / 255)
+        self._tries = min(self._tries + 1, 10)
+        self.resume_at = min(now + max(pause, at_least_s), over)
+
+
+class Client:
+    """The way to one daemon."""
+
+    __slots__ = ("_authority", "_channel", "_key", "retry_for_ms", "stop", "talk", "was_answered", "where")
+
+    def __init__(self, where: Where, key: str, retry_for_ms: int | None, stop: Stop, talk: Talk) -> None:
+        self.where = where
+        self.retry_for_ms = retry_for_ms
+        """Patience as given, None when it was not."""
+        self.stop = stop
+        self.talk = talk
+        self.was_answered = False
+        self._key = key
+        self._authority = "localhost" if where.path else where.label.removeprefix("http://")
+        self._channel = Channel(where)
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+        headers: str = "",
+        lingers_s: float = 0.0,
+    ) -> Request:
+        """Make a request; `target` is already percent-encoded, `headers` are whole lines."""
+        head = f"{method} {target} HTTP/1.1\r\nHost: {self._authority}\r\nAccept: {accept}\r\n{headers}"
+        if self._key:
+            head += f"Authorization: Bearer {self._key}\r\n"
+        if body is not None:
+            head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        return Request((head + "\r\n").encode("latin-1"), body or b"", lingers_s)
+
+    def open(self, request: Request, channel: Channel | None = None) -> Call:
+        """Send a request on its way, on a connection of its own or on the client's."""
+        return Call(self, channel or self._channel, request)
+
+    def channel(self) -> Channel:
+        """A further connection."""
+        return Channel(self.where)
+
+    def call(self, request: Request) -> Answer:
+        """Send a request and wait for its answer; a signal ends the wait."""
+        call = self.open(request)
+        try:
+            while True:
+                answer = call.step()
+                if answer is not None:
+                    return answer
+                self.stop.check()
+                self.stop.wait(call.watch, min(call.timeout_s, TICK_S) if self.talk.is_live else call.timeout_s)
+                self.show_wait(call)
+        finally:
+            self.talk.clear()
+
+    def get(self, target: str) -> Answer:
+        """GET `target`."""
+        return self.call(self.request("GET", target))
+
+    def show_wait(self, call: Call) -> None:
+        """On a terminal, say what is waited for once it has taken a second."""
+        if not self.talk.is_live:
+            return
+        now = time.monotonic()
+        since = call.failing_since or call.begun + call.request.lingers_s
+        if now - since > PATIENCE_S:
+            self.talk.progress(f"waiting {now - since:.0f} s: {call.held_by or f'no answer yet from {self.where.label}'}")
+
+    def no_daemon(self, lost: Lost) -> NoDaemon:
+        """The failure that says who is not there, and what may be done."""
+        label = self.where.label
+        if self.was_answered:
+            return NoDaemon(f"the daemon at {label} is gone: {lost.why}", "wait longer with --retry-for 5m")
+        start = "start it: topics serve; or say where it is: --socket PATH, --url URL"
+        if self.where.path and lost.errno == errno.ECONNREFUSED:
+            what = f"no daemon at {label}: the socket file was left by one that is dead"
+            return NoDaemon(what, start)
+        if self.where.path and lost.errno == errno.ENOENT:
+            return NoDaemon(f"no daemon at {label}: there is no socket", start)
+        return NoDaemon(f"no daemon at {label} ({self.where.why}): {lost.why}", start)
+
+
+_EXITS = {401: exits.NOT_ALLOWED, 403: exits.NOT_ALLOWED, 429: exits.TRY_AGAIN, 503: exits.TRY_AGAIN}
+_HINTS = {
+    401: "give a key: --key-file FILE, TOPICS_KEY or TOPICS_KEY_FILE",
+    403: "use a key that has the scope and the prefix",
+    429: "try again later, or wait longer with --retry-for 5m",
+    503: "try again later, or wait longer with --retry-for 5m",
+}
+
+
+def api_error(answer: Answer) -> ApiError:
+    """The failure that an answer from 400 up stands for."""
+    import json
+
+    code, message = f"http_{answer.status}", f"the daemon answered {answer.status}"
+    try:
+        error = json.loads(answer.body)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, LookupError, TypeError):
+        pass
+    exit_code = _EXITS.get(answer.status, exits.FAILED)
+    return ApiError(answer.status, code, message, answer.body, _HINTS.get(answer.status, ""), exit_code)
+
+
+def quote(text: str) -> str:
+    """Percent-encode one part of a path or a query."""
+    if text.isascii() and text.isalnum():
+        return text
+    return "".join(
+        chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape")
+    )
+
+
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:")
+
+
+def topic_path(topic: str) -> str:
+    """The path of a topic."""
+    return "/v0/topics/" + quote(topic)

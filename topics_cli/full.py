@@ -1,0 +1,168 @@
+"""The full program: Typer's commands, made from the option table.
+
+Each command becomes a function whose signature is the table's row, so that Typer reads, checks and documents it; all
+of them end in `app.run` with the same values that the small parser gives. What Typer would print about mistakes is
+said the way every other failure is said.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from topics_cli import app, exits
+from topics_cli.exits import usage
+from topics_cli.nearest import nearest
+from topics_cli.options import FLAG, TEXT, Argument, Command, Option
+from topics_cli.session import Session
+from topics_cli.table import COMMANDS, COMMON
+
+_CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
+"""ClickException: Typer carries its own copy of click, and names this class nowhere."""
+
+EVERYWHERE = "Everywhere"
+
+
+def run_full(words: list[str]) -> int:
+    """Read any command line and run what it calls; returns the exit code."""
+    if words and words[0] in COMMANDS and COMMANDS[words[0]].passes_through:
+        return app.run(COMMANDS[words[0]], {"words": words[1:]})
+    try:
+        code = build()(args=words, prog_name="topics", standalone_mode=False)
+    except _CLICK_ERROR as error:
+        return _report_usage(error, words)
+    except typer.Abort:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        app.silence_stdout()
+        return exits.CLOSED_PIPE
+    return code if isinstance(code, int) else exits.DONE
+
+
+def build() -> typer.Typer:
+    """The Typer program of the whole table."""
+    program = typer.Typer(
+        name="topics",
+        help="An append-only event log on one machine: write, read and follow topics.",
+        add_completion=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        rich_markup_mode=None if not sys.stdout.isatty() else "rich",
+        pretty_exceptions_enable=False,
+    )
+    program.callback(invoke_without_command=True)(_leading())
+    for command in COMMANDS.values():
+        epilog = "Examples:  " + "   ".join(command.examples) if command.examples else None
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True} if command.passes_through else None
+        program.command(command.name, help=command.summary, epilog=epilog, context_settings=settings)(_function(command))
+    return program
+
+
+def _leading() -> Callable[..., None]:
+    """The options before the command."""
+
+    def leading(ctx: typer.Context, **values: Any) -> None:
+        if values.pop("version"):
+            ctx.exit(app.run(COMMANDS["version"], {**values}))
+        ctx.obj = values
+        if ctx.invoked_subcommand is None:
+            raise usage("which command?", "topics --help lists them")
+
+    version = Option("--version", FLAG, "Show the versions, and end.")
+    parameters = [_parameter(option) for option in (version, *COMMON)]
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    return _signed(leading, [context, *parameters])
+
+
+def _function(command: Command) -> Callable[..., int]:
+    def called(ctx: typer.Context, **values: Any) -> int:
+        for option in COMMON:
+            if values[option.name] == option.default and ctx.obj:
+                values[option.name] = ctx.obj[option.name]
+        for item in (*command.options, *command.arguments):
+            name = _python_name(item.name)
+            values[item.name] = list(values.pop(name) or []) if item.many else values.pop(name)
+        return app.run(command, values)
+
+    called.__name__ = command.name
+    parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    parameters += [_argument(argument) for argument in command.arguments]
+    parameters += [_parameter(option) for option in command.options]
+    parameters += [_parameter(option, EVERYWHERE) for option in COMMON]
+    return _signed(called, parameters)
+
+
+def _signed(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """Give a function the signature that Typer will read."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function
+
+
+def _python_name(name: str) -> str:
+    return "".join(char if char.isalnum() else "_" for char in name)
+
+
+def _reader(item: Option | Argument) -> Callable[[str], Any]:
+    def read(word: Any) -> Any:
+        if not isinstance(word, str):
+            return word
+        try:
+            return item.read(word)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    read.__name__ = item.kind
+    return read
+
+
+def _parameter(option: Option, panel: str | None = None) -> inspect.Parameter:
+    metavar = "|".join(option.choices) or option.metavar or None
+    kind: Any
+    if option.kind is FLAG:
+        kind = Annotated[bool, typer.Option(*option.flags, help=option.help, rich_help_panel=panel, show_default=False)]
+        default: Any = False
+    else:
+        settings: dict[str, Any] = {} if option.kind is TEXT else {"parser": _reader(option)}
+        info = typer.Option(*option.flags, help=option.help, metavar=metavar, rich_help_panel=panel, **settings)
+        kind = Annotated[(list[str] if option.many else str | None), info]  # type: ignore[valid-type]  # made here
+        default = None
+    return inspect.Parameter(
+        _python_name(option.name), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+    )
+
+
+def _argument(argument: Argument) -> inspect.Parameter:
+    settings: dict[str, Any] = {} if argument.kind is TEXT else {"parser": _reader(argument)}
+    info = typer.Argument(help=argument.help, metavar=argument.metavar, show_default=False, **settings)
+    kind: Any = list[str] if argument.many else str if argument.required else str | None
+    default = inspect.Parameter.empty if argument.required else None
+    return inspect.Parameter(
+        _python_name(argument.name), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def _report_usage(error: Any, words: list[str]) -> int:
+    """Say a mistake on the command line."""
+    message = str(error.format_message()).strip()
+    if not message:
+        return exits.USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "topics"
+    hint = f"try: {path} --help"
+    name = next((word for word in words if not word.startswith("-")), "")
+    if message.startswith("No such command"):
+        near = nearest(name, list(COMMANDS))
+        message = f"there is no command {name!r}"
+        hint = f"did you mean {' or '.join(near)}?" if near else hint
+    values = {"output": "json"} if _wants_json(words) else {}
+    return Session(values).report(usage(message[:1].lower() + message[1:].rstrip("."), hint))
+
+
+def _wants_json(words: list[str]) -> bool:
+    pairs = zip(words, words[1:], strict=False)
+    return any(word in ("-ojson", "--output=json") for word in words) or ("-o", "json") in pairs

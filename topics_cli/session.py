@@ -1,0 +1,102 @@
+"""What a command works with: its way in, its way out, its voice, and the client made when first needed."""
+
+from __future__ import annotations
+
+from topics_cli import exits
+from topics_cli.client import Client
+from topics_cli.exits import ApiError, Failure
+from topics_cli.output import Out
+from topics_cli.signals import Stop
+from topics_cli.talk import Talk
+from topics_cli.where import Where, find, find_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NAME_HINT = "names match ^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
+_NAME_MARKS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-")
+
+
+class Session:
+    """One run of the command line."""
+
+    __slots__ = ("_client", "_values", "out", "stop", "talk")
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self._client: Client | None = None
+        self.stop = Stop()
+        self.talk = Talk(bool(values.get("quiet")))
+        form = values.get("output") or ("json" if values.get("as_json") and "records" not in values else None)
+        self.out = Out(self.stop, form, values.get("color"))
+
+    @property
+    def client(self) -> Client:
+        """The way to the daemon; finding it may fail, connecting is not tried yet."""
+        if self._client is None:
+            where = self.where()
+            key = find_key(self._values.get("key_file"), where)
+            self._client = Client(where, key, self._values.get("retry_for"), self.stop, self.talk)
+        return self._client
+
+    def where(self) -> Where:
+        """Where the daemon should be."""
+        return find(self._values.get("socket"), self._values.get("url"))
+
+    def warn(self, body: bytes) -> None:
+        """Say the warnings that an answer carries."""
+        if b'"warnings":[' not in body:
+            return
+        import json
+
+        try:
+            warnings = json.loads(body).get("warnings", [])
+        except (ValueError, AttributeError):
+            return
+        for warning in warnings if isinstance(warnings, list) else ():
+            self.talk.note(f"topics: warning: {warning}")
+
+    def report(self, failure: Failure) -> int:
+        """Say a failure: a line with what, a line with what to do; with `-o json` the API's error object."""
+        self.talk.clear()
+        if self.out.form in ("json", "ndjson"):
+            self.talk.say(_error_object(failure))
+        else:
+            self.talk.say(f"topics: {' '.join(failure.what.split(chr(10)))} ({failure.code})")
+            hint = failure.hint or self._suggestion(failure)
+            if hint:
+                self.talk.say(f"  {hint}")
+        return failure.exit_code
+
+    def _suggestion(self, failure: Failure) -> str:
+        """What to do about an error of the daemon: for an unknown topic, the names that come near."""
+        if not isinstance(failure, ApiError) or failure.code != "topic_not_found" or self._client is None:
+            return ""
+        import json
+
+        from topics_cli.nearest import nearest_topics
+
+        try:
+            topic = str(json.loads(failure.body)["error"]["detail"]["topic"])
+        except (ValueError, LookupError, TypeError):
+            return ""
+        return nearest_topics(self._client, topic)
+
+
+def _error_object(failure: Failure) -> str:
+    if isinstance(failure, ApiError) and failure.body.startswith(b"{"):
+        return failure.body.decode("utf-8", "backslashreplace").rstrip("\n")
+    import json
+
+    error: dict[str, Any] = {"code": failure.code, "message": failure.what}
+    if failure.hint:
+        error["detail"] = {"hint": failure.hint}
+    return json.dumps({"error": error}, separators=(",", ":"))
+
+
+def check_name(name: str) -> str:
+    """Return a topic's name, or refuse what no topic can be called (the daemon would; this saves the way)."""
+    if 1 <= len(name) <= 255 and name[0].isalnum() and name.isascii() and _NAME_MARKS.issuperset(name):
+        return name
+    raise Failure(f"no topic can be called {name!r}", "invalid_request", NAME_HINT, exits.FAILED)

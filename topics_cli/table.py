@@ -1,0 +1,245 @@
+"""Every command of the command line, as data.
+
+Typer's commands (`full`) and the small parser (`parse`) are both made from here. A new command is a row, and a
+function in the file of its noun under `commands/`.
+"""
+
+from __future__ import annotations
+
+from topics_cli.options import (
+    CHOICE,
+    DURATION,
+    FLAG,
+    MILLIS,
+    NUMBER,
+    RATE,
+    SIZE,
+    TEXT,
+    Argument,
+    Command,
+    Option,
+)
+
+COMMON = (
+    Option("-o --output", CHOICE, "Form of the output.", choices=("text", "table", "json", "ndjson", "raw")),
+    Option("-t --template", TEXT, "A line of your own: '{seq} {tag} {data.user.name}'.", metavar="TEXT"),
+    Option("--fields", TEXT, "Only these fields, in this order.", metavar="A,B"),
+    Option("--color", CHOICE, "Colours: when, on a terminal, or by NO_COLOR.", choices=("auto", "always", "never")),
+    Option("-q --quiet", FLAG, "Say nothing about the work; errors only."),
+    Option("--retry-for", DURATION, "How long to wait for a daemon that is away (30s; 0 never).", metavar="TIME"),
+    Option("--socket", TEXT, "Unix socket of the daemon.", metavar="PATH"),
+    Option("--url", TEXT, "Address of the daemon: http://HOST:PORT.", metavar="URL"),
+    Option("--key-file", TEXT, "File whose first line is the API key.", metavar="FILE"),
+)
+
+_TOPIC = Argument("TOPIC", "Name of the topic.")
+_NULL = Option("-0 --null", FLAG, "Records end in NUL instead of a line feed.")
+_LENGTH = Option("--length", FLAG, "Records are framed as their length, a line feed, and their bytes.")
+_YES = Option("-y --yes", FLAG, "Do not ask.")
+_DRY_RUN = Option("--dry-run", FLAG, "Show what would be done; do nothing.")
+_TAG_FILTER = Option("--tag", TEXT, "Only records with this tag; 'x*' for a prefix.", metavar="TAG")
+_NODE_FILTER = Option("--node", TEXT, "Leave out the records that this node wrote.", metavar="NODE", many=True)
+_JSON = Option("--json", FLAG, "Short for -o json.", name="as_json")
+
+# The configuration of a topic: (field, kind, help). `set` takes the same as FIELD=VALUE; a test holds this against
+# the engine's own list.
+CONFIG_FIELDS = (
+    ("type", CHOICE, "log or queue; never changes.", ("log", "queue")),
+    ("ttl_ms", MILLIS, "Age at which records expire; 0 never.", ()),
+    ("cap_records", NUMBER, "Most records kept; 0 no cap.", ()),
+    ("cap_bytes", SIZE, "Most bytes kept; 0 no cap.", ()),
+    ("discard", CHOICE, "What a full topic does: evict the old, or reject the new.", ("old", "reject")),
+    ("durable", CHOICE, "true: acks wait for the disk (durability fsync).", ("true", "false")),
+    ("durability", CHOICE, "When a write is acked.", ("ephemeral", "memory", "disk", "fsync")),
+    ("priority", TEXT, "-1000 ... 1000, or null for automatic.", ()),
+    ("auto_priority", CHOICE, "Recency counts when the priority is null.", ("true", "false")),
+    ("auto_create", CHOICE, "Whether writes may create this name.", ("true", "false")),
+    ("idempotency_window_ms", MILLIS, "How long idempotency keys are remembered.", ()),
+    ("dedupe_node", CHOICE, "Whether readers may leave out their own records.", ("true", "false")),
+    ("lease_ms", MILLIS, "Queue: how long a claimed job is leased.", ()),
+    ("claim_jitter_ms", MILLIS, "Queue: spread of claims.", ()),
+    ("max_deliveries", NUMBER, "Queue: deliveries before a job is dead; 0 no limit.", ()),
+    ("dead_letter", TEXT, "Queue: topic for dead jobs, or null.", ()),
+    ("leases_durable", CHOICE, "Queue: leases survive a crash.", ("true", "false")),
+)
+
+_METAVARS = {MILLIS: "TIME", NUMBER: "N", SIZE: "SIZE", TEXT: "TEXT", CHOICE: ""}
+
+
+def _config_option(name: str, kind: str, help: str, choices: tuple[str, ...]) -> Option:
+    flag = "--" + name.replace("_", "-")
+    flags = f"{flag.removesuffix('-ms')} {flag}" if flag.endswith("-ms") else flag
+    return Option(flags, kind, help, metavar=_METAVARS[kind], choices=choices, name=name)
+
+
+_CONFIG = tuple(_config_option(*field) for field in CONFIG_FIELDS)
+
+_WRITE = Command(
+    "write",
+    "Write records: arguments, files, or lines of standard input.",
+    "topics_cli.commands.write:write",
+    arguments=(_TOPIC, Argument("DATA", "Records; without any, files or standard input.", required=False, many=True)),
+    options=(
+        Option("-f --file", TEXT, "Read records from a file ('-' is standard input).", metavar="FILE", many=True),
+        Option("--json", FLAG, "Records are JSON values, kept byte for byte.", name="as_json"),
+        Option("--records", FLAG, "Records are whole, as `tail -o ndjson` gives them."),
+        _NULL,
+        _LENGTH,
+        Option("--tag", TEXT, "Tag of the records.", metavar="TAG"),
+        Option("--node", TEXT, "Node that wrote them.", metavar="NODE"),
+        Option("--meta", TEXT, "A member of their meta object.", metavar="K=V", many=True),
+        Option("--tag-from", TEXT, "Take each tag from the record.", metavar="POINTER"),
+        Option("--key-from", TEXT, "Write each record by itself, with the key at this pointer.", metavar="POINTER"),
+        Option("--batch", NUMBER, "Most records in one write (1000).", metavar="N"),
+        Option("--idempotency-key", TEXT, "Key of this write; batches get KEY-1, KEY-2...", metavar="KEY"),
+        Option("--ack", CHOICE, "Wait for the disk, whatever the topic's class.", choices=("fsync",)),
+        Option("--rate", RATE, "At most so many records a second.", metavar="N[/s]"),
+        Option("--on-error", TEXT, "stop (default), skip, or file:BAD for lines that are refused.", metavar="WHAT"),
+        Option("--no-create", FLAG, "Refuse to create the topic."),
+    ),
+    examples=(
+        "topics write events 'hello' --tag greeting",
+        "topics write events --json -f events.ndjson",
+        "tail -F app.log | topics write logs",
+    ),
+    is_light=True,
+)
+
+_TAIL = Command(
+    "tail",
+    "Show records, the last ten or from a place on, and follow.",
+    "topics_cli.commands.tail:tail",
+    arguments=(Argument("TOPIC", "Topics; several are merged by time.", many=True),),
+    options=(
+        Option("-f --follow", FLAG, "Wait for more."),
+        Option("-n --last", NUMBER, "Start with the last N records (10).", metavar="N"),
+        Option("--from", NUMBER, "Start after this seq; 0 is the beginning.", metavar="SEQ", name="from_seq"),
+        Option("--since", TEXT, "Start at a time, or so long ago (2h).", metavar="TIME"),
+        Option("--until", TEXT, "End at a time.", metavar="TIME"),
+        Option("--max", NUMBER, "End after exactly N records.", metavar="N"),
+        _TAG_FILTER,
+        _NODE_FILTER,
+        Option("--cursor", TEXT, "Start where this file says, and keep it up to date.", metavar="FILE"),
+        Option("--fail-on-gap", FLAG, "End with 7 where records were lost."),
+        Option("--idle-exit", DURATION, "With -f: end when nothing new came for so long.", metavar="TIME"),
+        _NULL,
+        _LENGTH,
+    ),
+    examples=(
+        "topics tail events -f",
+        "topics tail commits --from 0 -o raw > commits.ndjson",
+        "topics tail orders payments -f --since 1h -o ndjson",
+    ),
+    is_light=True,
+)
+
+_DIFF = Command(
+    "diff",
+    "Read one page after a seq, exactly as the API gives it.",
+    "topics_cli.commands.diff:diff",
+    arguments=(_TOPIC,),
+    options=(
+        Option("--from", NUMBER, "Read after this seq (0).", metavar="SEQ", name="from_seq"),
+        Option("--to", NUMBER, "Read up to this seq.", metavar="SEQ", name="to_seq"),
+        Option("--limit", NUMBER, "Most records in the page (256).", metavar="N"),
+        Option("--max-bytes", SIZE, "Most bytes in the page (1MiB).", metavar="SIZE"),
+        Option("--wait", DURATION, "Wait so long for something new; 3 when nothing came.", metavar="TIME"),
+        Option("--all", FLAG, "Page after page until caught up."),
+        _TAG_FILTER,
+        _NODE_FILTER,
+    ),
+    examples=("topics diff events --from 100 --limit 10", "topics diff events --from 100 --wait 30s"),
+    is_light=True,
+)
+
+_GET = Command(
+    "get",
+    "Show records by seq.",
+    "topics_cli.commands.get:get",
+    arguments=(_TOPIC, Argument("SEQ", "Seqs.", kind=NUMBER, many=True)),
+    options=(Option("--raw", FLAG, "Only the stored JSON of each."), _NULL, _LENGTH),
+    examples=("topics get events 7", "topics get events 7 8 --raw"),
+    is_light=True,
+)
+
+_DELETE = Command(
+    "delete",
+    "Delete records for good.",
+    "topics_cli.commands.delete:delete",
+    arguments=(_TOPIC,),
+    options=(
+        Option("--before", NUMBER, "Records below this seq.", metavar="SEQ"),
+        Option("--tag", TEXT, "Records with this tag.", metavar="TAG"),
+        Option("--tag-prefix", TEXT, "Records whose tag begins so.", metavar="TAG"),
+        Option("--seq", TEXT, "These seqs: 5, 7-9 or 5,7,9.", metavar="SEQ", many=True),
+        _DRY_RUN,
+        _YES,
+    ),
+    examples=("topics delete events --tag user-42 --dry-run", "topics delete events --before 1000 --yes"),
+)
+
+_NOUNS = "topics_cli.commands.topic:"
+
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        Command(
+            "serve",
+            "Run the daemon in the foreground, with the options of topicsd.",
+            "topics_cli.commands.serve:serve",
+            passes_through=True,
+        ),
+        Command(
+            "status",
+            "Is the daemon well, and which one is it?",
+            "topics_cli.commands.status:status",
+            options=(_JSON,),
+        ),
+        Command(
+            "ls",
+            "List topics.",
+            _NOUNS + "list_topics",
+            arguments=(Argument("PREFIX", "Only names that begin so.", required=False),),
+            options=(_JSON,),
+        ),
+        Command("info", "Show a topic.", _NOUNS + "info", arguments=(_TOPIC,), options=(_JSON,)),
+        Command(
+            "create",
+            "Create a topic; one that exists is left as it is.",
+            _NOUNS + "create",
+            arguments=(_TOPIC,),
+            options=(
+                Option("--if-missing", FLAG, "An existing topic is fine (the default)."),
+                Option("--must-be-new", FLAG, "Refuse when the topic exists."),
+                *_CONFIG,
+            ),
+            examples=("topics create events --cap-records 1000000 --ttl 7d", "topics create jobs --type queue"),
+        ),
+        Command(
+            "set",
+            "Change a topic's configuration.",
+            _NOUNS + "set_config",
+            arguments=(_TOPIC, Argument("FIELD=VALUE", "Such as ttl_ms=7d or cap_bytes=1GiB.", many=True)),
+            examples=("topics set events ttl_ms=7d cap_records=0",),
+        ),
+        Command(
+            "drop",
+            "Drop a topic with all its records.",
+            _NOUNS + "drop",
+            arguments=(_TOPIC,),
+            options=(Option("--if-empty", FLAG, "Only when no record is live."), _DRY_RUN, _YES),
+        ),
+        _WRITE,
+        _TAIL,
+        _DIFF,
+        _GET,
+        _DELETE,
+        Command(
+            "errors",
+            "What exit codes and error codes mean.",
+            "topics_cli.commands.errors:errors",
+            arguments=(Argument("CODE", "A code.", required=False),),
+        ),
+        Command("version", "Versions of the client and the daemon.", "topics_cli.commands.version:version"),
+    )
+}
