@@ -1,0 +1,56 @@
+"""What holds for every test: nothing leaves this machine.
+
+A connection to anything but a Unix socket or the loopback range is refused before it is tried, and so is the look-up
+of any host but localhost. Tests that start a daemon reach it on 127.0.0.1 or its socket; subprocesses are not covered.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+def _is_here(host: Any) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    if name in (None, "", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback or ipaddress.ip_address(name).is_unspecified
+    except ValueError:
+        return False
+
+
+class _LoopbackSocket(socket.socket):
+    """A socket that reaches this machine only."""
+
+    def connect(self, address: Any) -> None:
+        self._check(address)
+        super().connect(address)
+
+    def connect_ex(self, address: Any) -> int:
+        self._check(address)
+        return super().connect_ex(address)
+
+    def _check(self, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_here(address[0]):
+            raise PermissionError(f"a test tried to connect to {address[0]!r}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_leaves_this_machine() -> Iterator[None]:
+    real_socket, real_lookup = socket.socket, socket.getaddrinfo
+
+    def look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_here(host):
+            raise PermissionError(f"a test tried to look up {host!r}")
+        return real_lookup(host, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", _LoopbackSocket)
+        patch.setattr(socket, "getaddrinfo", look_up)
+        yield
+    assert socket.socket is real_socket
