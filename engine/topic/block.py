@@ -1,0 +1,369 @@
+"""A block: a run of records of one topic, as the bytes that readers get and a few arrays.
+
+    data     fragments joined with ","            bounds   array of count + 1: record i starts at bounds[i],
+             bytes, or a bytearray while open               and ends before bounds[i + 1] - 1 (the comma)
+    node_lens, meta_lens, tag_lens                lengths of those parts, None where no record has one
+
+A block is *open* while small writes are still joined to it, then *closed*. A closed block of a logged topic may be
+*cold*: its payload is dropped, and only what is needed without it is kept: where its frames are in the log, the counts,
+exact live bytes, and which tags occur. Seqs in a block are contiguous. Which of its records are still live is the
+topic's business; a block only counts them (`live`, `live_bytes`). No object a record, whatever the block holds.
+
+What a record counts for (`size`) is its `data`, `meta`, `node` and `tag`, the last two as the JSON strings that they
+are rendered as, without the quotes; it follows from the lengths by arithmetic (`engine.fragment`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate, chain, islice
+from typing import Final, TypeAlias
+
+from engine.errors import StoreDamaged
+from engine.fragment import META_FIXED, NODE_FIXED, PREFIX_FIXED, TAG_FIXED, Rendered, digits
+from engine.topic.tagset import TagSet
+
+BLOCK_RECORDS: Final = 256
+"""Records that small writes are joined up to: what a default page reads in one slice."""
+BLOCK_BYTES: Final = 64 * 1024
+"""Fragment bytes that small writes are joined up to."""
+OPEN_RECORDS: Final = 128
+"""A write of more records than this is a closed block of its own: its bytes are kept as they are, not copied."""
+OPEN_BYTES: Final = 32 * 1024
+"""As `OPEN_RECORDS`, in bytes."""
+NOT_LOGGED: Final = -1
+"""The shard of blocks that are in no log."""
+BARE_RECORDS: Final = 64
+"""A read of this many tagged records without their tags makes the block keep what it cut."""
+WEIGHT_FIXED: Final = 700
+"""What a hot block holds beside its bytes, about."""
+
+_COUNTED_FIXED: Final = PREFIX_FIXED + len(b'"data":') + len(b"},")
+"""Bytes of a fragment and its comma that count for nothing, without the digits of its seq and ts."""
+_TS_AT: Final = len(b',"$ts":')
+_JOIN: Final = b","
+
+Bytes: TypeAlias = bytes | bytearray
+Lens: TypeAlias = "array[int]"
+
+
+def digits_total(first: int, last: int) -> int:
+    """How many digits the numbers `first … last` have together."""
+    width = digits(first)
+    if width == digits(last):
+        return width * (last - first + 1)
+    total = 0
+    while first <= last:
+        width = digits(first)
+        upto = min(last, 10**width - 1)
+        total += width * (upto - first + 1)
+        first = upto + 1
+    return total
+
+
+def _parts_total(lens: Lens | None, fixed: int) -> int:
+    """What the fixed text of the parts in a column takes."""
+    return 0 if lens is None else fixed * (len(lens) - lens.count(0))
+
+
+def counted_bytes(rendered: Rendered, first_seq: int, ts: int) -> int:
+    """What the records of a batch count for together."""
+    count = len(rendered.strides)
+    if count == 1:
+        total = len(rendered.fragments) + 1 - _COUNTED_FIXED - digits(first_seq) - digits(ts)
+    else:
+        total = len(rendered.fragments) + 1 - count * (_COUNTED_FIXED + digits(ts))
+        total -= digits_total(first_seq, first_seq + count - 1)
+    if rendered.node_lens is not None:
+        total -= _parts_total(rendered.node_lens, NODE_FIXED + 2)
+    if rendered.meta_lens is not None:
+        total -= _parts_total(rendered.meta_lens, META_FIXED)
+    if rendered.tag_lens is not None:
+        total -= _parts_total(rendered.tag_lens, TAG_FIXED + 2)
+    return total
+
+
+def _extended(own: Lens | None, own_count: int, more: Lens | None, more_count: int) -> Lens | None:
+    """A column that grows, where either side may lack it."""
+    if more is None:
+        if own is not None:
+            own.frombytes(bytes(own.itemsize * more_count))
+        return own
+    if own is None:
+        own = array("I", bytes(4 * own_count))
+    own.extend(more)
+    return own
+
+
+class Block:
+    """One run of records.
+
+    live, live_bytes   how many of its records are live, and what they count for
+    shard, lsns        where the frames are that it was made from; `NOT_LOGGED` and none for ephemeral topics
+    touched            read or written since `Cache` last looked
+    weight             bytes that it holds while hot, as `Cache` counts them
+    """
+
+    __slots__ = (
+        "_bare",
+        "_bounds",
+        "_strides",
+        "_tags",
+        "count",
+        "data",
+        "first_seq",
+        "first_ts",
+        "last_ts",
+        "live",
+        "live_bytes",
+        "lsns",
+        "meta_lens",
+        "node_lens",
+        "open",
+        "shard",
+        "tag_lens",
+        "tagged",
+        "touched",
+        "weight",
+    )
+
+    def __init__(self, first_seq: int, rendered: Rendered, ts: int, shard: int, lsn: int, size: int) -> None:
+        count = len(rendered.strides)
+        fragments = rendered.fragments
+        self.first_seq = first_seq
+        self.count = count
+        self.first_ts = ts
+        self.last_ts = ts
+        self.live = count
+        self.live_bytes = size
+        self.shard = shard
+        self.lsns: array[int] | None = None if shard == NOT_LOGGED else array("Q", (lsn,))
+        self.touched = True
+        self.open = count <= OPEN_RECORDS and len(fragments) <= OPEN_BYTES
+        self.weight = WEIGHT_FIXED + len(fragments) + 4 * count
+        self._bounds: Lens | None = None
+        self._strides: Lens | None = rendered.strides
+        self._bare: tuple[bytes, Lens] | None = None
+        self._tags: TagSet | None = None
+        self.node_lens = rendered.node_lens
+        self.meta_lens = rendered.meta_lens
+        self.tag_lens = rendered.tag_lens
+        self.tagged = rendered.tag_lens is not None
+        self.data: Bytes | None = fragments
+        if self.open:
+            self.data = bytearray(fragments)
+            self._bounds = array("I", accumulate(rendered.strides, initial=0)) if count > 1 else array("I", (0, 0))
+            if count == 1:
+                self._bounds[1] = rendered.strides[0]
+            self._strides = None
+            # Columns of a batch may be shared with the log's buffers; an open block writes to its own.
+            self.node_lens = _copied(rendered.node_lens)
+            self.meta_lens = _copied(rendered.meta_lens)
+            self.tag_lens = _copied(rendered.tag_lens)
+
+    # -- growing ---------------------------------------------------------------------------------------------------
+
+    def takes(self, count: int, size: int, shard: int) -> bool:
+        """Whether a write of `count` records and `size` fragment bytes is joined to this block."""
+        return (
+            self.open
+            and self.count + count <= BLOCK_RECORDS
+            and len(self.data or b"") + size <= BLOCK_BYTES
+            and self.shard == shard
+        )
+
+    def extend(self, rendered: Rendered, ts: int, lsn: int, size: int) -> None:
+        """Join a write that `takes` said yes to."""
+        data, bounds, count = self.data, self._bounds, len(rendered.strides)
+        assert type(data) is bytearray, "only an open block grows"
+        assert bounds is not None, "an open block has bounds"
+        data += _JOIN
+        data += rendered.fragments
+        if count == 1:
+            bounds.append(bounds[-1] + rendered.strides[0])
+        else:
+            bounds.extend(islice(accumulate(rendered.strides, initial=bounds[-1]), 1, None))
+        if self.node_lens is not None or rendered.node_lens is not None:
+            self.node_lens = _extended(self.node_lens, self.count, rendered.node_lens, count)
+        if self.meta_lens is not None or rendered.meta_lens is not None:
+            self.meta_lens = _extended(self.meta_lens, self.count, rendered.meta_lens, count)
+        if self.tag_lens is not None or rendered.tag_lens is not None:
+            self.tag_lens = _extended(self.tag_lens, self.count, rendered.tag_lens, count)
+            self.tagged = True
+            self._tags = None
+        if self.lsns is not None:
+            self.lsns.append(lsn)
+        self.count += count
+        self.live += count
+        self.live_bytes += size
+        self.last_ts = ts
+        self.touched = True
+
+    def close(self) -> None:
+        """No write is joined any more."""
+        self.open = False
+        if type(self.data) is bytearray:
+            self.data = bytes(self.data)
+
+    # -- cold and hot ----------------------------------------------------------------------------------------------
+
+    def cool(self) -> None:
+        """Drop the payload; what is needed without it stays."""
+        self.open = False
+        self.tags()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop the payload."""
+        self.open = False
+        self.data = self._bounds = self._strides = self._bare = None
+        self.node_lens = self.meta_lens = self.tag_lens = None
+        self.weight = 0
+
+    def warm(self, frames: Iterable[Rendered]) -> None:
+        """Take the payload back from the frames at `lsns`, in order."""
+        parts = list(frames)
+        self.data = _JOIN.join([part.fragments for part in parts])
+        self._strides = array("I", chain.from_iterable(part.strides for part in parts))
+        if len(self._strides) != self.count:
+            raise StoreDamaged(
+                f"the log gives {len(self._strides)} records where seqs from {self.first_seq} on are {self.count}"
+            )
+        self._bounds = None
+        self.node_lens = self.meta_lens = self.tag_lens = None
+        done = 0
+        for part in parts:
+            count = len(part.strides)
+            if self.node_lens is not None or part.node_lens is not None:
+                self.node_lens = _extended(self.node_lens, done, part.node_lens, count)
+            if self.meta_lens is not None or part.meta_lens is not None:
+                self.meta_lens = _extended(self.meta_lens, done, part.meta_lens, count)
+            if self.tag_lens is not None or part.tag_lens is not None:
+                self.tag_lens = _extended(self.tag_lens, done, part.tag_lens, count)
+            done += count
+        self.weight = WEIGHT_FIXED + len(self.data) + 4 * self.count
+
+    # -- a hot block's records -------------------------------------------------------------------------------------
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    def whole(self) -> tuple[Bytes, Lens]:
+        """The fragments and their bounds."""
+        data = self.data
+        assert data is not None, "the payload of a cold block was asked for"
+        bounds = self._bounds
+        if bounds is None:
+            assert self._strides is not None, "a hot block has strides or bounds"
+            bounds = self._bounds = array("I", accumulate(self._strides, initial=0))
+            self._strides = None
+        return data, bounds
+
+    def bare(self, start: int, stop: int) -> tuple[Bytes, Lens, int]:
+        """Fragments without their tags for records `start … stop - 1`: bytes, bounds, and the index of their first.
+
+        A longer read makes the block keep all of it, because the next reader asks for the same; the bytes that it then
+        holds beyond its weight are the caller's to account for (`bare_bytes`).
+        """
+        tag_lens = self.tag_lens
+        if tag_lens is None:
+            return *self.whole(), 0
+        if self._bare is not None:
+            return *self._bare, 0
+        keep = not self.open and (stop - start >= BARE_RECORDS or stop - start == self.count)
+        if keep:
+            start, stop = 0, self.count
+        data, bounds = self.whole()
+        lens = tag_lens[start:stop]
+        starts, ends = bounds[start:stop], bounds[start + 1 : stop + 1]
+        # A fragment ends in `}` and a comma follows: what is cut lies just before the two.
+        data = b"},".join([data[a : b - 2 - tag] for a, b, tag in zip(starts, ends, lens, strict=True)]) + b"}"
+        cut = array("I", accumulate((b - a - tag for a, b, tag in zip(starts, ends, lens, strict=True)), initial=0))
+        if keep:
+            self._bare = (data, cut)
+        return data, cut, start
+
+    @property
+    def bare_bytes(self) -> int:
+        """What the kept fragments without tags hold."""
+        return 0 if self._bare is None else len(self._bare[0]) + 4 * self.count
+
+    def fragment(self, index: int) -> bytes:
+        """One record, whole."""
+        data, bounds = self.whole()
+        return bytes(data[bounds[index] : bounds[index + 1] - 1])
+
+    def ts_at(self, index: int) -> int:
+        """The `$ts` of a record; needs no payload where all of the block have one."""
+        if self.first_ts == self.last_ts:
+            return self.first_ts
+        data, bounds = self.whole()
+        begin = data.index(_JOIN, bounds[index]) + _TS_AT
+        return int(data[begin : data.index(_JOIN, begin)])
+
+    def first_since(self, ts: int) -> int:
+        """The index of the first record with `$ts ≥ ts`; `count` when there is none."""
+        if ts <= self.first_ts:
+            return 0
+        if ts > self.last_ts:
+            return self.count
+        return bisect_left(range(self.count), ts, key=self.ts_at)
+
+    def size(self, start: int, stop: int) -> int:
+        """What records `start … stop - 1` count for."""
+        count = stop - start
+        if count <= 0:
+            return 0
+        _, bounds = self.whole()
+        first = self.first_seq + start
+        total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED - digits_total(first, first + count - 1)
+        width = digits(self.first_ts)
+        if width == digits(self.last_ts):
+            total -= count * width
+        else:
+            total -= sum(digits(self.ts_at(index)) for index in range(start, stop))
+        for lens, fixed in (
+            (self.node_lens, NODE_FIXED + 2),
+            (self.meta_lens, META_FIXED),
+            (self.tag_lens, TAG_FIXED + 2),
+        ):
+            if lens is not None:
+                total -= _parts_total(lens[start:stop], fixed)
+        return total
+
+    def node_part(self, index: int) -> bytes:
+        """The bytes `"$node":"n",` of a record, empty when it has none."""
+        if self.node_lens is None or not (length := self.node_lens[index]):
+            return b""
+        data, bounds = self.whole()
+        begin = bounds[index] + PREFIX_FIXED + digits(self.first_seq + index)
+        begin += digits(self.ts_at(index))
+        return bytes(data[begin : begin + length])
+
+    def tag_part(self, index: int) -> bytes:
+        """The bytes `,"$tag":"t"` of a record, empty when it has none."""
+        if self.tag_lens is None or not (length := self.tag_lens[index]):
+            return b""
+        data, bounds = self.whole()
+        end = bounds[index + 1] - 2
+        return bytes(data[end - length : end])
+
+    def tags(self) -> TagSet | None:
+        """Which tags occur, dead records' included; None when no record ever had one."""
+        if not self.tagged:
+            return None
+        tags = self._tags
+        if tags is None and self.data is not None:
+            parts = {self.tag_part(index) for index in range(self.count)}
+            parts.discard(b"")
+            tags = TagSet(parts)
+            if not self.open:
+                self._tags = tags
+        return tags
+
+
+def _copied(lens: Lens | None) -> Lens | None:
+    return None if lens is None else lens[:]

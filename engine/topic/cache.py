@@ -1,0 +1,115 @@
+"""The memory of all hot tails together, and who has to give some back.
+
+Blocks queue up in the order in which they were made. When they hold more than the bound, the block at the front gives
+up its payload, unless somebody read or wrote it since it was last looked at: then it goes to the back once (the clock
+algorithm, "second chance"; it costs a flag a read, not a list operation). What a block gives up can be read again from
+the log, through `load`. Blocks of ephemeral topics are in no log; they may hold half of the bound, and beyond that the
+oldest of them are lost for good, as `cap` losses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.fragment import Rendered
+from engine.topic.block import NOT_LOGGED, Block
+
+if TYPE_CHECKING:
+    from engine.topic.state import Topic
+
+Load = Callable[[int, int], Rendered]
+"""Reads the Append frame at (shard, lsn) back; raises what reading raises."""
+
+
+def _no_log(shard: int, lsn: int) -> Rendered:
+    raise LookupError(f"nobody said how to read shard {shard} lsn {lsn} back")
+
+
+class Cache:
+    """The blocks of one store. `bytes_max` 0 means no bound."""
+
+    __slots__ = ("_gone", "_queue", "_volatile", "bytes_held", "bytes_max", "load", "volatile_held")
+
+    def __init__(self, bytes_max: int = 0, load: Load = _no_log) -> None:
+        self.bytes_max = bytes_max
+        self.load = load
+        self.bytes_held = 0
+        """Payload and arrays of all hot blocks."""
+        self.volatile_held = 0
+        """The part of it that is in no log."""
+        self._gone = 0
+        """How many queued blocks are no topic's any more."""
+        self._queue: deque[Block] = deque()
+        self._volatile: deque[tuple[Topic, Block]] = deque()
+
+    @property
+    def over(self) -> bool:
+        """Whether `shrink` has something to do."""
+        return 0 < self.bytes_max < self.bytes_held
+
+    def hold(self, block: Block) -> None:
+        """A block of a logged topic has become hot: it holds `block.weight` bytes."""
+        self.bytes_held += block.weight
+        block.touched = True
+        self._queue.append(block)
+
+    def hold_volatile(self, block: Block, topic: Topic) -> None:
+        """The same for a block that is in no log."""
+        self.bytes_held += block.weight
+        self.volatile_held += block.weight
+        self._volatile.append((topic, block))
+
+    def grow(self, block: Block, weight: int) -> None:
+        """A hot block holds so much more."""
+        block.weight += weight
+        self.bytes_held += weight
+        if block.shard == NOT_LOGGED:
+            self.volatile_held += weight
+
+    def remove(self, block: Block) -> None:
+        """A block is no topic's any more."""
+        if block.data is None:
+            return
+        self._give_back(block)
+        block.clear()
+        self._gone += 1
+        if self._gone > 64 and self._gone * 2 > len(self._queue) + len(self._volatile):
+            self._queue = deque(block for block in self._queue if block.data is not None)
+            self._volatile = deque(entry for entry in self._volatile if entry[1].data is not None)
+            self._gone = 0
+
+    def cool(self, block: Block) -> None:
+        """A block of a logged topic drops its payload."""
+        self._give_back(block)
+        block.cool()
+
+    def _give_back(self, block: Block) -> None:
+        self.bytes_held -= block.weight
+        if block.shard == NOT_LOGGED:
+            self.volatile_held -= block.weight
+
+    def shrink(self) -> tuple[int, int]:
+        """Give back memory until the bound holds; (records, bytes) that ephemeral topics have lost by it."""
+        records = size = 0
+        chances = len(self._queue)
+        while self.over:
+            if self._volatile and (self.volatile_held > self.bytes_max // 2 or not self._queue):
+                topic, block = self._volatile.popleft()
+                if block.data is not None:
+                    lost = topic.shed(block)
+                    records, size = records + lost[0], size + lost[1]
+            elif self._queue:
+                block = self._queue.popleft()
+                if block.data is None:
+                    continue
+                if block.touched and chances > 0:
+                    chances -= 1
+                    block.touched = False
+                    self._queue.append(block)
+                else:
+                    self.cool(block)
+            else:
+                break
+        return records, size

@@ -1,0 +1,70 @@
+"""The eviction floor: what was lost from the front of a topic, and why.
+
+`seq` is the floor itself: every record below it was lost against a reader's will or deleted, and the record just
+below it was lost. Why, is kept as a short ascending list of ranges; beyond `FLOOR_REASONS_MAX` the oldest two merge
+(to `mixed` when they differ), so that a topic whose front alternates between cap and age costs no more than any other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from engine.limits import FLOOR_REASONS_MAX
+from engine.types import U64_MAX, Reason, WhyGone
+
+TS_UNKNOWN: Final = U64_MAX
+"""The time of a loss that nobody can know: its records are gone."""
+
+WHY: Final[dict[Reason, WhyGone]] = {
+    Reason.CAP: WhyGone.EVICTED,
+    Reason.TTL: WhyGone.EXPIRED,
+    Reason.MIXED: WhyGone.EVICTED,
+    Reason.RECREATED: WhyGone.LOST,
+    Reason.SOURCE_TRIM: WhyGone.LOST,
+    Reason.CRASH: WhyGone.LOST,
+    Reason.CORRUPTION: WhyGone.LOST,
+}
+"""What a loss says about one record of it."""
+
+
+class Floor:
+    """The floor of one topic."""
+
+    __slots__ = ("_lasts", "_reasons", "last_ts", "seq")
+
+    def __init__(self) -> None:
+        self.seq = 1
+        """Everything below is gone, the seq just below was lost; 1 when nothing was."""
+        self.last_ts = 0
+        """No lost record has a later `$ts` (an upper bound; `TS_UNKNOWN` after a gap)."""
+        self._lasts: list[int] = []
+        self._reasons: list[Reason] = []
+
+    def lose(self, last: int, reason: Reason, last_ts: int) -> None:
+        """Raise the floor to just above `last`, which was lost for `reason`; lower seqs change nothing."""
+        if last < self.seq:
+            return
+        self.seq = last + 1
+        self.last_ts = last_ts
+        if self._reasons and self._reasons[-1] is reason:
+            self._lasts[-1] = last
+            return
+        self._lasts.append(last)
+        self._reasons.append(reason)
+        if len(self._lasts) > FLOOR_REASONS_MAX:
+            if self._reasons[0] is not self._reasons[1]:
+                self._reasons[1] = Reason.MIXED
+            del self._lasts[0], self._reasons[0]
+
+    def reasons_from(self, seq: int) -> set[Reason]:
+        """Why the seqs from `seq` up to the floor are gone."""
+        return set(self._reasons[bisect_left(self._lasts, seq) :])
+
+    def why(self, seq: int) -> WhyGone:
+        """Why one seq below the floor cannot be read."""
+        return WHY[self._reasons[bisect_left(self._lasts, seq)]]
+
+    def ranges(self) -> list[tuple[int, Reason]]:
+        """(last seq, reason) of each range, ascending."""
+        return list(zip(self._lasts, self._reasons, strict=True))

@@ -1,0 +1,334 @@
+"""Reading: one page of a topic, as slices of what was rendered when it was written (http-api.md §5).
+
+    cursor ─► [tombstone for what was lost] ─► run ─► run ─► … ─► limit, max_bytes, to_seq, head, or the next loss
+
+A *run* is a stretch of live records in one block. Without filters a run is one slice, so a page of a thousand records
+costs a handful of operations. Where a page begins and ends is decided before anything is sliced:
+
+- A loss between the cursor and the first live record is this page's tombstone. A later one ends the page just before
+  it, and the next page begins with it; so `gap_from` is always the cursor + 1, and what lies in it is gone, all of it.
+- Deleted ranges are stepped over at no cost; what a filter rejects counts as examined, up to 100 × `limit`.
+- A topic is only read here, never changed: records that have become too old are lost as far as this page is
+  concerned, whether or not the topic has let go of them.
+
+`nodes` are the reader's own names: with `dedupe_node` on, what they wrote is left out (a reader does not get its own
+echo); records without a node always pass. `max_bytes` counts records with the comma or line feed after each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from itertools import accumulate
+
+import msgspec
+
+from engine.fragment import cut, without_breaks
+from engine.limits import SCAN_FACTOR
+from engine.topic.block import Block, Bytes, Lens
+from engine.topic.gaps import combined
+from engine.topic.state import Topic, View
+from engine.topic.tags import tagged_in
+from engine.topic.tagset import Needle
+from engine.types import Page, PageRequest, Reason, Tombstone
+
+_JOIN = b'},{"$seq":'
+_JOIN_LINES = b'}\n{"$seq":'
+
+
+def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: int | None = None) -> Page:
+    """The page that `request` asks for, at engine time `now_ms`.
+
+    `visible_limit` is the last seq that this reader may see (the synced head, for `strong` readers); the page then
+    looks as if it were the head.
+    """
+    head = topic.head
+    if topic.config.ttl_ms:
+        view = topic.at(now_ms)
+        earliest, floor = view.earliest_seq, view.floor_seq
+    else:
+        view = None
+        earliest, floor = topic.earliest_seq, topic.floor.seq
+    cursor = request.from_seq
+    shown = head if visible_limit is None or visible_limit >= head else visible_limit
+    tombstone = None
+    if cursor > head or (request.epoch is not None and request.epoch != topic.epoch):
+        tombstone = Tombstone(
+            gap_from=1,
+            gap_to=shown,
+            reason=Reason.RECREATED,
+            missed_estimate=shown,
+            earliest_seq=earliest,
+            head_seq=shown,
+        )
+        cursor = min(earliest - 1, shown)
+    elif cursor > shown:
+        shown = cursor
+    if request.from_ts is not None:
+        cursor = min(_since(topic, cursor, request.from_ts, earliest, floor), max(cursor, shown))
+    start = cursor
+    stop = shown
+    if request.to_seq is not None and request.to_seq < stop:
+        stop = request.to_seq
+    pieces: list[bytes] = []
+    count = scanned = 0
+    if cursor < stop:
+        if tombstone is None and (cursor + 1 < floor or topic.gaps):
+            tombstone = _loss(topic, cursor, stop, shown, earliest, floor, view)
+            if tombstone is not None:
+                cursor = tombstone.gap_to
+                shown = max(shown, cursor)
+        if cursor < stop:
+            if topic.gaps:
+                gap = topic.gaps.at_or_after(cursor + 1)
+                if gap is not None and gap.first <= stop:
+                    stop = gap.first - 1
+            reading = _Reading(topic, request, pieces)
+            cursor = reading.run(max(cursor + 1, earliest), stop)
+            count, scanned = reading.count, reading.scanned
+    return Page(
+        pieces=pieces,
+        count=count,
+        from_seq=start,
+        next_from_seq=cursor,
+        head_seq=shown,
+        earliest_seq=earliest,
+        epoch=topic.epoch,
+        tombstone=tombstone,
+        scanned=scanned,
+    )
+
+
+def _loss(
+    topic: Topic, cursor: int, stop: int, shown: int, earliest: int, floor: int, view: View | None
+) -> Tombstone | None:
+    """The tombstone for what was lost between the cursor and the next live record, if anything was."""
+    first_live = topic.next_live(max(cursor + 1, earliest))
+    reasons = {gap.reason for gap in topic.gaps.between(cursor + 1, min(first_live - 1, stop))}
+    if not reasons and cursor + 1 >= floor:
+        return None
+    reasons = {gap.reason for gap in topic.gaps.between(cursor + 1, first_live - 1)}
+    if cursor + 1 < topic.floor.seq:
+        reasons |= topic.floor.reasons_from(cursor + 1)
+    if view is not None and view.floor_seq > topic.floor.seq and cursor + 1 < view.floor_seq:
+        reasons.add(Reason.TTL)
+    return Tombstone(
+        gap_from=cursor + 1,
+        gap_to=first_live - 1,
+        reason=combined(reasons),
+        missed_estimate=first_live - 1 - cursor,
+        earliest_seq=earliest,
+        head_seq=max(shown, first_live - 1),
+    )
+
+
+def _since(topic: Topic, cursor: int, ts: int, earliest: int, floor: int) -> int:
+    """The cursor for "from the first record with `$ts ≥ ts` on": just before it, and before any loss in front of it."""
+    tail = topic.tail
+    index = tail.first_since(ts)
+    floor_matters = topic.floor.last_ts >= ts
+    if index == len(tail.blocks):
+        if tail.blocks:
+            return max(cursor, tail.blocks[-1].last_seq)
+        return cursor if floor_matters else max(cursor, topic.floor.seq - 1)
+    block = tail.blocks[index]
+    offset = 0 if block.first_ts >= ts else tail.hot(block).first_since(ts)
+    if offset > 0:
+        return max(cursor, block.first_seq + offset - 1)
+    if index > 0:
+        return max(cursor, tail.blocks[index - 1].last_seq)
+    if floor_matters:
+        return cursor
+    return max(cursor, min(block.first_seq, earliest) - 1)
+
+
+class _Reading:
+    """The records of one page: what is still allowed, and what has been taken."""
+
+    __slots__ = ("bytes_left", "count", "limit_left", "pieces", "request", "scanned", "topic")
+
+    def __init__(self, topic: Topic, request: PageRequest, pieces: list[bytes]) -> None:
+        self.topic = topic
+        self.request = request
+        self.pieces = pieces
+        self.count = 0
+        self.scanned = 0
+        self.limit_left = request.limit
+        self.bytes_left = request.max_bytes
+
+    def run(self, seq: int, stop: int) -> int:
+        """Take records from `seq` up to `stop`, between which nothing was lost; returns the last seq examined."""
+        topic, request = self.topic, self.request
+        tail, deleted = topic.tail, topic.deleted
+        blocks = tail.blocks
+        nodes = request.nodes if topic.config.dedupe_node else frozenset[str]()
+        sieve = _Sieve(request, nodes) if nodes or request.match is not None else None
+        index = tail.locate(seq)
+        while seq <= stop and index < len(blocks):
+            block = blocks[index]
+            first = block.first_seq
+            seq = max(seq, first)
+            last = min(first + block.count - 1, stop)
+            if deleted:
+                seq = deleted.next_not_in(seq)
+                last = min(last, deleted.next_in(seq, last + 1) - 1)
+            if seq <= last:
+                if block.data is None:
+                    tail.hot(block)
+                block.touched = True
+                if sieve is None:
+                    examined = self._take(block, seq - first, last - first + 1)
+                else:
+                    examined = self._sift(sieve, block, seq - first, last - first + 1)
+                seq = first + examined
+                if seq <= last:
+                    return seq - 1
+            if seq >= first + block.count:
+                index += 1
+            if self.limit_left == 0:
+                return seq - 1
+        return stop
+
+    def _take(self, block: Block, start: int, stop: int) -> int:
+        """Take live records `start … stop - 1` as far as the page allows; returns the index after the last one."""
+        stop = min(stop, start + self.limit_left)
+        data, bounds, base = self._form(block, start, stop)
+        begin = bounds[start - base]
+        size = bounds[stop - base] - begin
+        if size > self.bytes_left:
+            stop = bisect_right(bounds, begin + self.bytes_left, start - base, stop - base + 1) - 1 + base
+            if stop == start:
+                if self.count:
+                    return start
+                stop = start + 1
+            size = bounds[stop - base] - begin
+        piece: bytes
+        if size == len(data) + 1 and type(data) is bytes:
+            piece = data
+        else:
+            piece = bytes(memoryview(data)[begin : begin + size - 1])
+        taken = stop - start
+        self.scanned += taken
+        self._emit(piece, taken, size)
+        return stop
+
+    def _sift(self, sieve: _Sieve, block: Block, start: int, stop: int) -> int:
+        """As `_take`, of the records that pass the filters."""
+        budget = self.request.limit * SCAN_FACTOR - self.scanned
+        end = min(stop, start + budget)
+        chosen = sieve.indices(block, start, end, self.limit_left)
+        if len(chosen) == self.limit_left:
+            end = chosen[-1] + 1
+        for first, last in _runs(chosen):
+            taken = self._take(block, first, last)
+            self.scanned -= taken - first
+            if taken < last:
+                end = taken
+                break
+        self.scanned += end - start
+        return end
+
+    def _form(self, block: Block, start: int, stop: int) -> tuple[Bytes, Lens, int]:
+        """The block in the form that the reader asked for: bytes, bounds, and the index of the first record in them."""
+        request = self.request
+        if request.include_data and (request.include_meta or block.meta_lens is None):
+            if request.include_tags or block.tag_lens is None:
+                return *block.whole(), 0
+            return self.topic.tail.bare(block, start, stop)
+        data, bounds = block.whole()
+        nodes, metas, tags = block.node_lens, block.meta_lens, block.tag_lens
+        parts = [
+            cut(
+                bytes(data[bounds[index] : bounds[index + 1] - 1]),
+                nodes[index] if nodes else 0,
+                metas[index] if metas else 0,
+                tags[index] if tags else 0,
+                include_tag=request.include_tags,
+                include_meta=request.include_meta,
+                include_data=request.include_data,
+            )
+            for index in range(start, stop)
+        ]
+        return b",".join(parts), array("I", accumulate((len(part) + 1 for part in parts), initial=0)), start
+
+    def _emit(self, piece: bytes, count: int, size: int) -> None:
+        pieces = self.pieces
+        if self.request.lines:
+            pieces.append(_lines(piece, count))
+        else:
+            if pieces:
+                pieces.append(b",")
+            pieces.append(piece)
+        self.count += count
+        self.limit_left -= count
+        self.bytes_left -= size
+
+
+class _Sieve:
+    """The filters of one page, rendered."""
+
+    __slots__ = ("needle", "nodes")
+
+    def __init__(self, request: PageRequest, nodes: frozenset[str]) -> None:
+        self.needle = None if request.match is None else Needle(request.match)
+        self.nodes = frozenset(part for node in nodes if (part := _node_part(node)) is not None)
+
+    def indices(self, block: Block, start: int, stop: int, limit: int) -> list[int]:
+        """Up to `limit` indices in `start … stop - 1` of records that pass, ascending."""
+        chosen: list[int] = []
+        if self.needle is None:
+            if block.node_lens is None:
+                return list(range(start, min(stop, start + limit)))
+            candidates = iter(range(start, stop))
+        else:
+            tags = block.tags() if not block.open else None
+            if not block.tagged or (tags is not None and not tags.may_hold(self.needle)):
+                return chosen
+            candidates = iter(tagged_in(block, start, stop, self.needle))
+        nodes = self.nodes if block.node_lens is not None else None
+        for index in candidates:
+            if not nodes or block.node_part(index) not in nodes:
+                chosen.append(index)
+                if len(chosen) == limit:
+                    break
+        return chosen
+
+
+def _node_part(node: str) -> bytes | None:
+    """A node as it is rendered; None when no record can have it."""
+    try:
+        return b'"$node":%b,' % msgspec.json.encode(node)
+    except UnicodeEncodeError:
+        return None
+
+
+def _runs(indices: list[int]) -> list[tuple[int, int]]:
+    """Ascending indices as half-open runs."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], index + 1)
+        else:
+            runs.append((index, index + 1))
+    return runs
+
+
+def _lines(piece: bytes, count: int) -> bytes:
+    """Fragments joined by commas, as lines.
+
+    `},{"$seq":` stands between any two fragments. When it occurs no more often than that, no `data` looks like a
+    border, and all borders are replaced at once; else they are found by parsing.
+    """
+    piece = without_breaks(piece)
+    if count == 1:
+        return piece + b"\n"
+    if piece.count(_JOIN) == count - 1:
+        return piece.replace(_JOIN, _JOIN_LINES) + b"\n"
+    return _lines_parsed(piece)
+
+
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _lines_parsed(piece: bytes) -> bytes:
+    return b"\n".join(map(bytes, _raws.decode(b"[" + piece + b"]"))) + b"\n"

@@ -1,0 +1,85 @@
+"""Sets of seqs as sorted, disjoint, inclusive ranges.
+
+What was deleted inside a topic is kept this way: two 64-bit numbers a range, whatever its width, and no object a
+record. Adjacent ranges are joined, so that a set has one representation only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+
+class RangeSet:
+    """Seqs as ranges: `starts[i] … ends[i]`, both inclusive, ascending, never touching."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: array[int] = array("Q")
+        self._ends: array[int] = array("Q")
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __len__(self) -> int:
+        """How many ranges there are (not how many seqs: that is `count`)."""
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)
+
+    def __contains__(self, seq: int) -> bool:
+        index = bisect_left(self._ends, seq)
+        return index < len(self._ends) and self._starts[index] <= seq
+
+    def count(self) -> int:
+        """How many seqs are in the set."""
+        return sum(self._ends) - sum(self._starts) + len(self._starts)
+
+    def add(self, first: int, last: int) -> None:
+        """Add every seq from `first` to `last`; what it touches or overlaps becomes one range."""
+        starts, ends = self._starts, self._ends
+        if not ends or first > ends[-1] + 1:
+            starts.append(first)
+            ends.append(last)
+            return
+        left = bisect_left(ends, first - 1 if first else 0)
+        right = bisect_right(starts, last + 1)
+        if left < right:
+            first = min(first, starts[left])
+            last = max(last, ends[right - 1])
+        starts[left:right] = array("Q", (first,))
+        ends[left:right] = array("Q", (last,))
+
+    def remove_below(self, seq: int) -> None:
+        """Forget every seq below `seq`."""
+        if not self._starts or self._starts[0] >= seq:
+            return
+        index = bisect_left(self._ends, seq)
+        del self._starts[:index]
+        del self._ends[:index]
+        if self._starts and self._starts[0] < seq:
+            self._starts[0] = seq
+
+    def next_not_in(self, seq: int) -> int:
+        """The first seq from `seq` on that is not in the set."""
+        index = bisect_left(self._ends, seq)
+        if index < len(self._ends) and self._starts[index] <= seq:
+            return self._ends[index] + 1
+        return seq
+
+    def previous_not_in(self, seq: int) -> int:
+        """The last seq down from `seq` that is not in the set."""
+        index = bisect_left(self._ends, seq)
+        if index < len(self._ends) and self._starts[index] <= seq:
+            return self._starts[index] - 1
+        return seq
+
+    def next_in(self, seq: int, otherwise: int) -> int:
+        """The first seq from `seq` on that is in the set, or `otherwise`."""
+        index = bisect_left(self._ends, seq)
+        if index == len(self._ends):
+            return otherwise
+        return max(self._starts[index], seq)

@@ -1,0 +1,29 @@
+"""One record by its seq: the whole of it, or why it is gone."""
+
+from __future__ import annotations
+
+from engine.topic.floor import WHY
+from engine.topic.state import Topic
+from engine.types import WhyGone
+
+
+def find_record(topic: Topic, seq: int, now_ms: int) -> bytes | WhyGone:
+    """The fragment of record `seq` with its tag and meta, or why there is none to read at `now_ms`.
+
+    Above the floor the answer is exact; below it, it is what is known of the range (a record that was deleted before
+    its neighbours were evicted may then be `evicted`).
+    """
+    if seq < 1 or seq > topic.head:
+        return WhyGone.NEVER_WRITTEN
+    if seq < topic.floor.seq:
+        return topic.floor.why(seq)
+    gap = topic.gaps.holding(seq)
+    if gap is not None:
+        return WHY[gap.reason]
+    if seq < topic.earliest_seq or seq in topic.deleted:
+        return WhyGone.DELETED
+    if topic.config.ttl_ms and seq < topic.at(now_ms).earliest_seq:
+        return WhyGone.EXPIRED
+    block = topic.tail.block_of(seq)
+    assert block is not None, "what is live lies in a block"
+    return topic.tail.hot(block).fragment(seq - block.first_seq)

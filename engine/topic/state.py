@@ -1,0 +1,493 @@
+"""A topic: its head, its floors, its counts, and the few changes that there are.
+
+A topic changes by `apply_append`, `apply_delete`, `apply_gap` and `apply_config` alone, plus `expire` as engine time
+passes. They are the same live and at replay, and deterministic: each first expires what is too old at the change's own
+time, then makes the change, then evicts what is beyond the caps. So a topic made from its log equals the one that wrote
+it, as long as `expire` is called in between only while no change is staged. Readers never change anything; they ask
+`at(now)` where the live part begins.
+
+    1 ……………… floor.seq … earliest_seq ……………………………………… head
+      lost (why: floor)   │  deleted only  │  live, but for `deleted` and `gaps`
+
+Everything below `earliest_seq` is gone. What was lost in front of it is in the floor, gaps that got there included;
+what lies above is live unless a range of `deleted` or a gap says otherwise. When nothing is live `earliest_seq` is
+`head + 1`. Caps and age are exact, whatever bytes still lie in blocks. A `reject` topic never evicts for a cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from engine.errors import Code, Refused
+from engine.fragment import Rendered
+from engine.limits import GAPS_MAX
+from engine.topic.block import Block, counted_bytes
+from engine.topic.cache import Cache
+from engine.topic.floor import TS_UNKNOWN, Floor
+from engine.topic.gaps import Gaps
+from engine.topic.idempotency import Keys, Used, Window
+from engine.topic.rangeset import RangeSet
+from engine.topic.tail import Tail
+from engine.types import Discard, Reason, TopicConfig
+
+_NOTHING_DELETED: Final = RangeSet()
+_NO_GAPS: Final = Gaps()
+_UNTOUCHED: Final = Floor()
+# Most topics never need these three; they share empty ones until their first change (an idle topic costs ~1 KB).
+
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """What is live at a moment."""
+
+    earliest_seq: int
+    floor_seq: int
+    count: int
+    bytes: int
+
+
+class Topic:
+    """The state of one topic. Its attributes are for reading; the `apply_…` functions change them."""
+
+    __slots__ = (
+        "_caps",
+        "_floor",
+        "_gaps",
+        "bytes",
+        "config",
+        "count",
+        "deleted",
+        "earliest_seq",
+        "epoch",
+        "head",
+        "id",
+        "idempotency",
+        "last_read_ts",
+        "last_write_ts",
+        "lost",
+        "name",
+        "tail",
+    )
+
+    def __init__(
+        self,
+        topic_id: int,
+        name: str,
+        epoch: int,
+        config: TopicConfig,
+        cache: Cache | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self.id = topic_id
+        self.name = name
+        self.epoch = epoch
+        self.config = config
+        self.head = 0
+        self.earliest_seq = 1
+        self.count = 0
+        self.bytes = 0
+        self.last_write_ts: int | None = None
+        self.last_read_ts: int | None = None
+        self.deleted = _NOTHING_DELETED
+        self.lost: tuple[tuple[int, int], ...] = ()
+        self.tail = Tail(cache if cache is not None else Cache())
+        self.idempotency = Window(keys if keys is not None else Keys(), config.idempotency_window_ms)
+        self._gaps = _NO_GAPS
+        self._floor = _UNTOUCHED
+        self._caps = _has_caps(config)
+
+    def attach(self, cache: Cache, keys: Keys) -> None:
+        """Share memory and key counts with the other topics of a store; before anything is applied."""
+        assert self.head == 0, "a topic is attached before it holds anything"
+        self.tail = Tail(cache)
+        self.idempotency = Window(keys, self.config.idempotency_window_ms)
+
+    def release(self) -> None:
+        """Give back what the topic holds of memory and key counts: it is gone."""
+        self.tail.drop_front(len(self.tail.blocks))
+        self.idempotency.release()
+
+    @property
+    def floor(self) -> Floor:
+        return self._floor
+
+    @property
+    def gaps(self) -> Gaps:
+        return self._gaps
+
+    # -- the changes -----------------------------------------------------------------------------------------------
+
+    def apply_append(
+        self,
+        first_seq: int,
+        rendered: Rendered,
+        ts: int,
+        location: tuple[int, int] | None = None,
+        idem: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """A batch becomes readable. `location` is (shard, lsn) of its frame, None when there is none."""
+        assert first_seq == self.head + 1, "seqs are contiguous; what is missing is a gap"
+        if self.config.ttl_ms:
+            self._expire_records(ts)
+        if self.idempotency:
+            self.idempotency.expire(ts)
+        count = len(rendered.strides)
+        size = counted_bytes(rendered, first_seq, ts)
+        self.tail.append(self, first_seq, rendered, ts, location, size)
+        self.head += count
+        self.count += count
+        self.bytes += size
+        self.last_write_ts = ts
+        if idem is not None:
+            self.idempotency.add(idem[0], Used(first_seq, count, idem[1], ts))
+        if self._caps:
+            self._evict_over_caps()
+
+    def apply_delete(self, ranges: list[tuple[int, int]], ts: int) -> int:
+        """Records vanish because somebody asked; returns how many of `ranges` were live."""
+        self.expire(ts)
+        removed = 0
+        for first, last in ranges:
+            for start, stop in list(self.live_runs(max(first, self.earliest_seq), min(last, self.head))):
+                if self.deleted is _NOTHING_DELETED:
+                    self.deleted = RangeSet()
+                removed += self._take_out(start, stop)
+                self.deleted.add(start, stop)
+        if removed:
+            self._settle_front(self.earliest_seq)
+        return removed
+
+    def apply_gap(self, first: int, last: int, reason: Reason, ts: int | None = None) -> None:
+        """Seqs are lost; a gap beyond the head moves it."""
+        if ts is not None:
+            self.expire(ts)
+        if reason is Reason.CORRUPTION:
+            self._note_damage(first, last)
+        first = max(min(first, self.head + 1), self.earliest_seq)
+        if last < first:
+            return
+        for start, stop in list(self.live_runs(first, min(last, self.head))):
+            self._take_out(start, stop)
+        if self._gaps is _NO_GAPS:
+            self._gaps = Gaps()
+        self._gaps.add(first, last, reason)
+        self.head = max(self.head, last)
+        while len(self._gaps) > GAPS_MAX:
+            self._join_nearest_gaps()
+        self._settle_front(self.earliest_seq)
+
+    def apply_config(self, config: TopicConfig, ts: int) -> None:
+        """The configuration changes; what it puts beyond age or caps is gone."""
+        self.expire(ts)
+        self.config = config
+        self.idempotency.window_ms = config.idempotency_window_ms
+        self._caps = _has_caps(config)
+        self.expire(ts)
+        if self._caps:
+            self._evict_over_caps()
+
+    def expire(self, now_ms: int) -> None:
+        """Let go of records and keys that are too old at `now_ms`."""
+        if self.config.ttl_ms:
+            self._expire_records(now_ms)
+        if self.idempotency:
+            self.idempotency.expire(now_ms)
+
+    def shed(self, block: Block) -> tuple[int, int]:
+        """Lose everything up to the end of `block`, as a cap would; (records, bytes) that were live."""
+        count, size = self.count, self.bytes
+        self._lose_below(block.first_seq + block.count, Reason.CAP)
+        return count - self.count, size - self.bytes
+
+    # -- what is live ----------------------------------------------------------------------------------------------
+
+    def at(self, now_ms: int) -> View:
+        """What is live at `now_ms`, changing nothing."""
+        limit = self._first_unexpired(now_ms) if self.config.ttl_ms else self.earliest_seq
+        if limit <= self.earliest_seq:
+            return View(self.earliest_seq, self._floor.seq, self.count, self.bytes)
+        count, size, last = self._live_below(limit)
+        if not count:
+            return View(self.earliest_seq, self._floor.seq, self.count, self.bytes)
+        return View(self.next_live(limit), last + 1, self.count - count, self.bytes - size)
+
+    def next_live(self, seq: int) -> int:
+        """The first seq from `seq` on that is not in the floor, a gap or deleted; `head + 1` when there is none."""
+        seq = max(seq, self.earliest_seq)
+        while seq <= self.head:
+            after = self.deleted.next_not_in(seq)
+            gap = self._gaps.holding(after)
+            if gap is None:
+                return min(after, self.head + 1)
+            seq = gap.last + 1
+        return self.head + 1
+
+    def live_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The live part of `first … last`, as inclusive runs; the caller keeps to `earliest_seq … head`."""
+        while first <= last:
+            gap = self._gaps.at_or_after(first)
+            if gap is not None and gap.first <= first:
+                first = gap.last + 1
+                continue
+            limit = last if gap is None else min(last, gap.first - 1)
+            start = self.deleted.next_not_in(first)
+            if start <= limit:
+                stop = min(limit, self.deleted.next_in(start, limit + 1) - 1)
+                yield start, stop
+                first = stop + 1
+            else:
+                first = start
+
+    def damage(self) -> list[tuple[int, int]]:
+        """Ranges known lost to corruption, those below the floor included."""
+        return list(self.lost)
+
+    # -- how it is done --------------------------------------------------------------------------------------------
+
+    def _first_unexpired(self, now_ms: int) -> int:
+        """The first seq whose record is young enough; one beyond the last record when there is none."""
+        tail, oldest = self.tail, now_ms - self.config.ttl_ms
+        blocks = tail.blocks
+        if not blocks or blocks[0].first_ts >= oldest:
+            return self.earliest_seq
+        index = tail.first_since(oldest)
+        if index == len(blocks):
+            return blocks[-1].last_seq + 1
+        block = blocks[index]
+        if block.first_ts >= oldest:
+            return block.first_seq
+        return block.first_seq + tail.hot(block).first_since(oldest)
+
+    def _expire_records(self, now_ms: int) -> None:
+        limit = self._first_unexpired(now_ms)
+        if limit > self.earliest_seq:
+            self._lose_below(limit, Reason.TTL)
+
+    def _evict_over_caps(self) -> None:
+        """Evict the oldest live records until both caps hold."""
+        config = self.config
+        records = self.count - config.cap_records if config.cap_records else 0
+        size = self.bytes - config.cap_bytes if config.cap_bytes else 0
+        if records > 0 or size > 0:
+            self._lose_below(self._beyond(records, size), Reason.CAP)
+
+    def _beyond(self, records: int, size: int) -> int:
+        """The first seq to keep when at least so many of the oldest live records and bytes have to go."""
+        for block in self.tail.blocks:
+            if records <= 0 and size <= 0:
+                return block.first_seq
+            if block.live <= records or block.live_bytes <= size:
+                records -= block.live
+                size -= block.live_bytes
+                continue
+            start = max(block.first_seq, self.earliest_seq)
+            if size > 0:
+                self.tail.hot(block)
+            for first, last in self.live_runs(start, block.last_seq):
+                while first <= last:
+                    if records <= 0 and size <= 0:
+                        return first
+                    if size > 0:
+                        index = first - block.first_seq
+                        size -= block.size(index, index + 1)
+                        records -= 1
+                        first += 1
+                    else:
+                        step = min(records, last - first + 1)
+                        records -= step
+                        first += step
+        return self.head + 1
+
+    def _lose_below(self, limit: int, reason: Reason) -> None:
+        """Lose every live record below `limit`, and raise the floor."""
+        count, size, last = self._live_below(limit)
+        if count:
+            ts = self._last_ts_below(limit)
+            self.count -= count
+            self.bytes -= size
+            self._forget_below(limit)
+            self._raise_floor(last, reason, ts)
+            self._settle_front(limit)
+
+    def _live_below(self, limit: int) -> tuple[int, int, int]:
+        """How many live records there are below `limit`, what they count for, and the last of them."""
+        count = size = 0
+        for block in self.tail.blocks:
+            if block.first_seq >= limit:
+                break
+            if block.last_seq < limit:
+                count += block.live
+                size += block.live_bytes
+                continue
+            more = self._live_in(block, self.earliest_seq, limit - 1)
+            count, size = count + more[0], size + more[1]
+        return count, size, self._previous_live(limit - 1) if count else 0
+
+    def _live_in(self, block: Block, first: int, last: int) -> tuple[int, int]:
+        """Live records of one block between two seqs: how many, and what they count for."""
+        first, last = max(first, block.first_seq), min(last, block.last_seq)
+        base = block.first_seq
+        count = size = 0
+        for start, stop in self.live_runs(first, last):
+            count += stop - start + 1
+            if count == block.live:
+                return count, block.live_bytes
+            size += self.tail.hot(block).size(start - base, stop - base + 1)
+        return count, size
+
+    def _previous_live(self, seq: int) -> int:
+        """The last live seq down from `seq`; the caller knows that there is one."""
+        while True:
+            before = self.deleted.previous_not_in(seq)
+            gap = self._gaps.holding(before)
+            if gap is None:
+                return before
+            seq = gap.first - 1
+
+    def _last_ts_below(self, limit: int) -> int:
+        """An upper bound of the `$ts` of the records below `limit`; exact but for deleted ones."""
+        index = self.tail.locate(limit - 1)
+        blocks = self.tail.blocks
+        if index == len(blocks) or blocks[index].first_seq >= limit:
+            return blocks[index - 1].last_ts
+        block = blocks[index]
+        if block.last_seq == limit - 1:
+            return block.last_ts
+        return self.tail.hot(block).ts_at(limit - 1 - block.first_seq)
+
+    def _forget_below(self, limit: int) -> None:
+        """Let the blocks forget what was live below `limit`; the whole ones go."""
+        blocks = self.tail.blocks
+        whole = 0
+        while whole < len(blocks) and blocks[whole].last_seq < limit:
+            whole += 1
+        if whole < len(blocks) and blocks[whole].first_seq < limit:
+            block = blocks[whole]
+            count, size = self._live_in(block, self.earliest_seq, limit - 1)
+            block.live -= count
+            block.live_bytes -= size
+            if not block.live:
+                whole += 1
+        if whole:
+            self.tail.drop_front(whole)
+
+    def _take_out(self, first: int, last: int) -> int:
+        """Live records `first … last` (one run) stop counting; returns how many there were."""
+        tail = self.tail
+        index = tail.locate(first)
+        removed = 0
+        while index < len(tail.blocks) and tail.blocks[index].first_seq <= last:
+            block = tail.blocks[index]
+            count, size = self._live_in(block, first, last)
+            block.live -= count
+            block.live_bytes -= size
+            self.count -= count
+            self.bytes -= size
+            removed += count
+            if block.live:
+                index += 1
+            else:
+                tail.drop_at(index)
+        return removed
+
+    def _raise_floor(self, last: int, reason: Reason, ts: int) -> None:
+        """The live records up to `last` are lost; gaps among them keep their own reasons."""
+        if self._floor is _UNTOUCHED:
+            self._floor = Floor()
+        while (gap := self._gaps.before(last)) is not None:
+            if gap.first > self.earliest_seq:
+                self._floor.lose(self.deleted.previous_not_in(gap.first - 1), reason, ts)
+            self._floor.lose(gap.last, gap.reason, TS_UNKNOWN)
+            self._gaps.pop_first()
+        self._floor.lose(last, reason, ts)
+
+    def _settle_front(self, seq: int) -> None:
+        """Move `earliest_seq` to the next live record; gaps that it passes become part of the floor."""
+        self.earliest_seq = self.next_live(seq)
+        while (gap := self._gaps.before(self.earliest_seq)) is not None:
+            if self._floor is _UNTOUCHED:
+                self._floor = Floor()
+            self._floor.lose(gap.last, gap.reason, TS_UNKNOWN)
+            self._gaps.pop_first()
+        if self.deleted:
+            self.deleted.remove_below(self.earliest_seq)
+
+    def _join_nearest_gaps(self) -> None:
+        """Make one gap of the two that have the fewest live records between them, which are lost."""
+        gaps = list(self._gaps)
+        distance = [right.first - left.last for left, right in pairwise(gaps)]
+        index = distance.index(min(distance))
+        first, last = gaps[index].last + 1, gaps[index + 1].first - 1
+        for start, stop in list(self.live_runs(first, last)):
+            self._take_out(start, stop)
+        self._gaps.join(index)
+
+    def _note_damage(self, first: int, last: int) -> None:
+        """Remember lost ranges, joined where they touch, at most `GAPS_MAX` of them."""
+        ranges = RangeSet()
+        for known in [*self.lost, (first, last)]:
+            ranges.add(*known)
+        lost = list(ranges)
+        while len(lost) > GAPS_MAX:
+            distance = [right[0] - left[1] for left, right in pairwise(lost)]
+            index = distance.index(min(distance))
+            lost[index : index + 2] = [(lost[index][0], lost[index + 1][1])]
+        self.lost = tuple(lost)
+
+
+def _has_caps(config: TopicConfig) -> bool:
+    """Whether a cap evicts."""
+    return config.discard is Discard.OLD and bool(config.cap_records or config.cap_bytes)
+
+
+def check_fits(
+    config: TopicConfig,
+    sizes: list[int],
+    topic: Topic | None,
+    staged_records: int,
+    staged_bytes: int,
+    now_ms: int | None = None,
+) -> None:
+    """Refuse a batch that can never fit (400), or that a full `reject` topic has no room for now (422).
+
+    `sizes` is what each record counts for (`fragment.payload_bytes`), `staged_…` what is decided but not visible yet.
+    """
+    total, count = sum(sizes), len(sizes)
+    rejects = config.discard is Discard.REJECT
+    if config.cap_bytes and ((total if rejects else max(sizes)) > config.cap_bytes):
+        raise Refused(
+            Code.RECORD_TOO_LARGE,
+            f"{'the batch' if rejects else 'a record'} can never fit: cap_bytes is {config.cap_bytes}",
+            {"limit": "cap_bytes", "max": config.cap_bytes},
+        )
+    if not rejects:
+        return
+    if config.cap_records and count > config.cap_records:
+        raise Refused(
+            Code.RECORD_TOO_LARGE,
+            f"the batch can never fit: cap_records is {config.cap_records}",
+            {"limit": "cap_records", "max": config.cap_records},
+        )
+    if topic is None:
+        return
+    if now_ms is None:
+        earliest, live, size = topic.earliest_seq, topic.count, topic.bytes
+    else:
+        view = topic.at(now_ms)
+        earliest, live, size = view.earliest_seq, view.count, view.bytes
+    full = (config.cap_records and live + staged_records + count > config.cap_records) or (
+        config.cap_bytes and size + staged_bytes + total > config.cap_bytes
+    )
+    if full:
+        raise Refused(
+            Code.TOPIC_FULL,
+            "the topic is full and its discard is reject; delete records, or raise a cap",
+            {
+                "caps": {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
+                "head_seq": topic.head,
+                "earliest_seq": earliest,
+            },
+        )

@@ -1,0 +1,108 @@
+"""Finding records by tag without looking at them one by one.
+
+A tag part stands at the end of its fragment, so a block is searched for its bytes as a whole (one `find` per hit, at
+memory speed); the lengths tell whether a hit is a tag or only looks like one inside `data`. Blocks in which the tag
+cannot occur are passed over by their `TagSet`, cold ones without reading them back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from engine.commands import DeleteSelector
+from engine.topic.block import Block
+from engine.topic.state import Topic
+from engine.topic.tagset import Needle
+
+
+def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[int]:
+    """Indices in `start … stop - 1` of a hot block's records that pass the tag filter, ascending."""
+    lens = block.tag_lens
+    if lens is None:
+        return
+    data, bounds = block.whole()
+    part, length = needle.part, len(needle.part)
+    wanted = part + b"}" if needle.exact else part
+    end = bounds[stop]
+    position = data.find(wanted, bounds[start], end)
+    while position >= 0:
+        index = bisect_right(bounds, position) - 1
+        tag_end = bounds[index + 1] - 2
+        begin = tag_end - lens[index]
+        if position == begin and (not needle.exact or lens[index] == length):
+            yield index
+            position = bounds[index + 1]
+        elif position > begin:
+            position = bounds[index + 1]
+        else:
+            position += 1
+        position = data.find(wanted, position, end)
+
+
+def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[tuple[int, int]]:
+    """The live records that a delete means now, as ascending inclusive ranges that do not touch.
+
+    `before_seq`, `match` and `seqs` are ANDed; the head is the bound. Without `match` and `seqs` the one range may
+    span seqs that are gone already.
+    """
+    first, last = topic.at(now_ms).earliest_seq, topic.head
+    if selector.before_seq is not None:
+        last = min(last, selector.before_seq - 1)
+    if first > last:
+        return []
+    needle = None if selector.match is None else Needle(selector.match)
+    if selector.seqs is not None:
+        return _among(topic, sorted({seq for seq in selector.seqs if first <= seq <= last}), needle)
+    if needle is None:
+        return [(first, last)]
+    return _joined(_tagged(topic, first, last, needle))
+
+
+def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int]:
+    """Live seqs in `first … last` that pass the tag filter, ascending."""
+    tail = topic.tail
+    for block in tail.blocks[tail.locate(first) :]:
+        base = block.first_seq
+        if base > last:
+            return
+        tags = block.tags()
+        if tags is None or not tags.may_hold(needle):
+            continue
+        tail.hot(block)
+        for start, stop in topic.live_runs(max(first, base), min(last, block.last_seq)):
+            for index in tagged_in(block, start - base, stop - base + 1, needle):
+                yield base + index
+
+
+def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[int, int]]:
+    """The ranges of the given seqs that are live and pass the tag filter, if there is one."""
+    tail = topic.tail
+    found = []
+    for seq in seqs:
+        block = tail.block_of(seq)
+        if block is None or seq in topic.deleted or topic.gaps.holding(seq) is not None:
+            continue
+        if needle is not None:
+            tags = block.tags() if block.data is None else None
+            if not block.tagged or (tags is not None and not tags.may_hold(needle)):
+                continue
+            part = tail.hot(block).tag_part(seq - block.first_seq)
+            if not part or not needle.accepts(part):
+                continue
+        found.append(seq)
+    return _joined(iter(found))
+
+
+def _joined(seqs: Iterator[int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    first = last = -1
+    for seq in seqs:
+        if seq != last + 1 or first < 0:
+            if first >= 0:
+                ranges.append((first, last))
+            first = seq
+        last = seq
+    if first >= 0:
+        ranges.append((first, last))
+    return ranges
