@@ -1,0 +1,103 @@
+"""A daemon of the suite's own: `topicsd` of this environment, on a free port and a socket, in a temporary directory.
+
+For `make conformance` without a URL and for pytest. There are two, because some cases need a server with keys of
+several scopes and some need one without.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conformance.kit import Case, Keys
+from tests.conformance.wire import Target
+
+READY_WITHIN_S = 20.0
+STOPPED_WITHIN_S = 30.0
+KEYS = Keys("conf-full-key", "conf-read-key", "conf-write-key", "conf-prefix-key", "conf-limited-")
+KEY_ENTRIES = (
+    "conf-full-key,conf-read-key:read,conf-write-key:write,conf-prefix-key:read+write+delete+admin:conf-limited-"
+)
+DOORS = ("tcp", "unix", "tcp with keys", "unix with keys")
+
+Doors = dict[str, tuple[Target, Keys]]
+
+
+class NoDaemon(Exception):
+    """The daemon did not start or did not stop as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A running daemon and its two doors."""
+
+    process: subprocess.Popen[bytes]
+    tcp: Target
+    unix: Target
+
+
+@contextmanager
+def running(keys: str | None) -> Iterator[Daemon]:
+    """A daemon that is ready; stopped by SIGTERM at the end, which must give exit status 0."""
+    with tempfile.TemporaryDirectory(prefix="topics-conf-") as name:
+        daemon = _start(Path(name), keys)
+        try:
+            yield daemon
+        finally:
+            daemon.process.send_signal(signal.SIGTERM)
+            try:
+                status = daemon.process.wait(STOPPED_WITHIN_S)
+            except subprocess.TimeoutExpired as error:
+                daemon.process.kill()
+                raise NoDaemon(f"topicsd did not stop within {STOPPED_WITHIN_S} s of SIGTERM") from error
+        if status != 0:
+            raise NoDaemon(f"topicsd exited with {status} after SIGTERM")
+
+
+def _start(directory: Path, keys: str | None) -> Daemon:
+    command = Path(sys.executable).with_name("topicsd")
+    if not command.exists():
+        raise NoDaemon(f"{command} is not there: make setup")
+    port_file, socket_path, log = directory / "port", directory / "s" / "topics.sock", directory / "log"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    environ["TOPICS_PORT_FILE"] = str(port_file)
+    if keys is not None:
+        environ["TOPICS_API_KEYS"] = keys
+    arguments = [str(command), "--data-dir", str(directory / "data"), "--socket", str(socket_path), "--port", "0"]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(arguments, env=environ, stderr=stderr)
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not (port_file.exists() and port_file.read_text().strip() and socket_path.exists()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise NoDaemon(f"topicsd did not get ready: {log.read_text()[-2000:]}")
+        time.sleep(0.02)
+    return Daemon(
+        process, Target("127.0.0.1", int(port_file.read_text()), None), Target("localhost", 0, str(socket_path))
+    )
+
+
+@contextmanager
+def all_doors() -> Iterator[Doors]:
+    """Both daemons, over TCP and the Unix socket."""
+    with ExitStack() as stack:
+        free, keyed = stack.enter_context(running(None)), stack.enter_context(running(KEY_ENTRIES))
+        yield dict(
+            zip(DOORS, [(free.tcp, Keys()), (free.unix, Keys()), (keyed.tcp, KEYS), (keyed.unix, KEYS)], strict=True)
+        )
+
+
+def doors_of(case: Case) -> list[str]:
+    """Where a case is run: on the daemon without keys if it can be, else on the one with keys."""
+    tcp, unix = Target("127.0.0.1", 1, None), Target("localhost", 0, "/x")
+    kinds = dict(zip(DOORS, [(tcp, Keys()), (unix, Keys()), (tcp, KEYS), (unix, KEYS)], strict=True))
+    can = [door for door in DOORS if case.missing(*kinds[door]) is None]
+    return [door for door in can if "keys" not in door] or can

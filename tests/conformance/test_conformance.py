@@ -1,0 +1,39 @@
+"""The suite under pytest: real daemons in fresh directories, every case over TCP and over the Unix socket.
+
+Cases about scopes need keys, a few need a server without; what a case lacks at one door it finds at another, and the
+last test makes sure that none was left out at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.kit import Case
+from tests.conformance.local import Doors, all_doors, doors_of
+from tests.conformance.run import run_case
+from tests.conformance.sections import all_cases
+
+RUNS = [(door, case) for case in all_cases() for door in doors_of(case)]
+
+
+@pytest.fixture(scope="session")
+def doors() -> Iterator[Doors]:
+    """The daemons' doors by name."""
+    with all_doors() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("door", "case"), RUNS, ids=[f"{case.section}-{case.name}-{door}" for door, case in RUNS])
+def test_the_sentence_holds(doors: Doors, door: str, case: Case) -> None:
+    """A case at a door."""
+    outcome = run_case(case, *doors[door])
+    assert outcome.skipped is None
+    assert outcome.failure is None, f"§{case.section} says: {case.sentence}\nseen: {outcome.failure}"
+
+
+def test_every_case_is_run_somewhere() -> None:
+    """No case needs something that no daemon has, and there are as many as there should be."""
+    assert {case.name for case in all_cases()} == {case.name for _, case in RUNS}
+    assert len(all_cases()) >= 250
