@@ -87,7 +87,9 @@ class Engine:
             batch.tags = [tag] * len(values)
         if node is not None:
             batch.nodes = [node] * len(values)
-        return self._wait(self.core.append(topic, batch, key=key, ack_fsync=ack_fsync))
+        return self._wait(
+            self.core.append(topic, batch, key=None if key is None else key.encode(), ack_fsync=ack_fsync)
+        )
 
     def read(self, topic: str, *, from_seq: int = 0, tags: bool = True) -> Iterator[dict[str, Any]]:
         """Every record after `from_seq`, as objects with `$seq $ts data …`; a loss comes as `{"$tombstone": …}`."""

@@ -13,12 +13,12 @@ quiet in a Mark. From the moment that Mark is staged its next write, and what fo
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import Any, Final
 
 import msgspec
 
+from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend
@@ -42,6 +42,7 @@ class ShardBook:
         "acks",
         "awaiting",
         "dirty",
+        "failed",
         "next_sync_ms",
         "sync_began_ms",
         "sync_began_ns",
@@ -62,6 +63,8 @@ class ShardBook:
         """Slots with frames that no sync has begun to cover."""
         self.unmarked: dict[Slot, None] = {}
         """Slots whose newest frames no Mark speaks of yet."""
+        self.failed = False
+        """Whether what was pending when the shard failed has got its answer."""
         self.wanted = False
         """Whether somebody waits for a sync (else it is a background one, when it is due)."""
         self.next_sync_ms = 0
@@ -74,9 +77,10 @@ class ShardBook:
 class Commit:
     """The pipeline of all shards; driven by `Core`."""
 
-    def __init__(self, wal: Wal, fs: Fs, catalog: Catalog, settings: EngineSettings) -> None:
+    def __init__(self, wal: Wal, fs: Fs, clock: Clock, catalog: Catalog, settings: EngineSettings) -> None:
         self.wal = wal
         self.fs = fs
+        self.clock = clock
         self.catalog = catalog
         self.settings = settings
         self.books = [ShardBook() for _ in wal.shards]
@@ -128,9 +132,9 @@ class Commit:
         groups = self.wal.take_groups()
         took_ns = 0
         for group in groups:
-            began = time.perf_counter_ns()
+            began = self.clock.boot_ns()
             self._write(group)
-            took_ns += time.perf_counter_ns() - began
+            took_ns += self.clock.boot_ns() - began
         for index, book in enumerate(self.books):
             if book.touched:
                 touched, book.touched = book.touched, []
@@ -169,7 +173,7 @@ class Commit:
             book.dirty = []
             book.wanted = False
             book.sync_began_ms = now_ms
-            book.sync_began_ns = time.perf_counter_ns()
+            book.sync_began_ns = self.clock.boot_ns()
             book.next_sync_ms = now_ms + self.settings.sync_interval_ms
             return job
         return None
@@ -183,7 +187,7 @@ class Commit:
         if error is not None:
             self.fail_shard(job.shard)
             return
-        took_ns = time.perf_counter_ns() - book.sync_began_ns
+        took_ns = self.clock.boot_ns() - book.sync_began_ns
         for slot in book.syncing:
             slot.synced = max(slot.synced, slot.syncing)
         book.syncing = []
@@ -256,6 +260,7 @@ class Commit:
     def fail_shard(self, index: int) -> None:
         """The shard takes nothing more: what is pending or unanswered on it is unknown; what is visible stays."""
         book = self.books[index]
+        book.failed = True
         error = outcome_unknown("the write-ahead log has failed")
         for slot in list(self.catalog.by_id.values()):
             if slot.shard == index:

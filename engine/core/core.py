@@ -61,16 +61,16 @@ ROOM_SLACK: Final = 1024
 class Core:
     """One open store. Not thread-safe: one thread owns it."""
 
-    def __init__(self, fs: Fs, time: EngineTime, opened: OpenedStore, replay: Replay, limits: Limits) -> None:
+    def __init__(self, fs: Fs, clock: Clock, opened: OpenedStore, replay: Replay, limits: Limits) -> None:
         self.fs = fs
         self.limits = limits
         self.settings = replay.settings
         self.store = opened
         self.catalog: Catalog = replay.catalog
         self.wal: Wal = opened.wal
-        self.commit = Commit(self.wal, fs, self.catalog, self.settings)
+        self.commit = Commit(self.wal, fs, clock, self.catalog, self.settings)
         self.closing = False
-        self._time = time
+        self._time = EngineTime(clock, replay.last_ts)
         self._time_is_fresh = False
         self.parking = Parking()
         self._next_second_ms = 0
@@ -88,14 +88,15 @@ class Core:
 
         `progress` is called with 0 … 1 while the log is replayed. Raises the `StoreError`s of `engine.errors`.
         """
-        opened = open_store(fs, clock, settings if settings is not None else EngineSettings())
-        replay = Replay(opened, len(opened.wal.shards))
+        settings = settings if settings is not None else EngineSettings()
+        opened = open_store(fs, clock, settings)
+        replay = Replay(opened, settings)
         replay.run(progress)
-        core = cls(
-            fs, EngineTime(clock, replay.last_ts), opened, replay.catalog, limits if limits is not None else Limits()
-        )
+        opened.execute()
+        core = cls(fs, clock, opened, replay, limits if limits is not None else Limits())
         replay.finish(core.commit, core.now())
         core._settle_start()
+        opened.go_live()
         return core
 
     def _settle_start(self) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from engine.wal.wal import SyncJob
 
 from engine.commands import Batch
 from engine.core import Core, Ticket
 from engine.fs import Fs
 from engine.limits import KIB, EngineSettings, Limits
 from engine.types import AppendResult, ConfigChanges, Page, PageRequest
+from engine.wal.wal import SyncJob
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 
