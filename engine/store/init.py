@@ -1,0 +1,221 @@
+"""What says that a directory is a store: STORE, LOCK and meta/MANIFEST; making them, and reading them at a start.
+
+    made in this order      directories → log files → meta/MANIFEST → STORE
+    so at a start           STORE there ⇒ everything is there, and what is missing was lost
+                            no STORE    ⇒ a first start never got to its end, or STORE itself was lost
+
+The two are told apart by LOCK, which is written before the first ack, and by logs, which hold nothing until then.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
+
+from xxhash import xxh3_128_digest
+
+from engine.clock import Clock
+from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked
+from engine.formats.header import FORMAT_VERSION
+from engine.formats.manifest import (
+    LOCK_PATH,
+    MANIFEST_PATH,
+    STORE_PATH,
+    BadMeta,
+    LockInfo,
+    LockState,
+    Manifest,
+    ShardEntry,
+    StoreInfo,
+    decode_meta,
+    encode_meta,
+)
+from engine.fs import Fs, OpenMode, read_file, replace_file
+from engine.limits import EngineSettings
+from engine.store.verdicts import Stop
+from engine.store.walk import NEXT_STEP
+from engine.wal.chain import DATA_START, WAL_DIR, LogFile, parse_log_name, parse_shard_dir, shard_dir
+from engine.wal.prepare import begin_log_file, finish_log_file, zero_fill
+
+QUARANTINE_DIR: Final = "quarantine"
+META_DIR: Final = "meta"
+_META_BYTES_MAX: Final = 1 << 20
+
+_T = TypeVar("_T")
+
+
+class Missing(Enum):
+    """The answer for a small file that is not there."""
+
+    MISSING = "missing"
+
+
+class Identity(NamedTuple):
+    """What a start learns before it looks at any log."""
+
+    store: StoreInfo
+    store_id: bytes
+    manifest: Manifest
+    stop: Stop
+    fresh: bool
+    """Whether the store was made just now."""
+
+
+def take_root(fs: Fs) -> None:
+    """Take the root's lock, or say who has it."""
+    try:
+        if fs.lock():
+            return
+        owner = _read_meta(fs, LOCK_PATH, LockInfo)
+        who = f"process {owner.pid}" if isinstance(owner, LockInfo) and owner.pid else "another process"
+    except (OSError, BadMeta):
+        who = "another process"
+    raise StoreLocked(f"{who} has this data directory; stop it, or use another directory")
+
+
+def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> Identity:
+    """Read the three files; make a new store where there is none. Raises the `StoreError`s of a start."""
+    store = _required(fs, STORE_PATH, StoreInfo)
+    if store is Missing.MISSING:
+        _refuse_remains(fs)
+        store = _make(fs, clock, settings, pid)
+        return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), Stop.CLEAN, True)
+    if store.format > FORMAT_VERSION:
+        raise StoreForeign(
+            f"{STORE_PATH}: the store has format {store.format}, this version of topics knows up to {FORMAT_VERSION}. "
+            "Nothing was changed; start it with the newer version"
+        )
+    return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), _last_stop(fs), False)
+
+
+def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int) -> None:
+    """Say durably whose turn it is."""
+    replace_file(fs, LOCK_PATH, encode_meta(LockInfo(boot_id=fs.boot_id(), state=state, pid=pid, started_ms=now_ms)))
+
+
+def add_shard(fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now_ms: int) -> LogFile:
+    """Make a shard's directory and its first log file, durably; MANIFEST is the caller's."""
+    fs.mkdir(shard_dir(shard))
+    fs.fsync_dir(WAL_DIR)
+    log = LogFile(shard, 0, 1, settings.wal_file_bytes)
+    handle = begin_log_file(fs, log, store_id, now_ms)
+    try:
+        zero_fill(fs, handle, DATA_START, min(settings.wal_fill_bytes, log.size - DATA_START))
+        finish_log_file(fs, log, handle)
+    finally:
+        fs.close(handle)
+    return log
+
+
+def entry_of(log: LogFile, start_lsn: int, end_lsn: int) -> ShardEntry:
+    """What MANIFEST says of a shard whose newest file is `log`."""
+    return ShardEntry(
+        shard=log.shard, start_lsn=start_lsn, first_lsn=log.first_lsn, run=log.run, size=log.size, end_lsn=end_lsn
+    )
+
+
+def _make(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> StoreInfo:
+    """A new, empty store. The id comes from the two seams, which no two starts share."""
+    now_ms = clock.wall_ms()
+    seed = f"{fs.boot_id()} {clock.boot_ns()} {now_ms} {pid}"
+    store_id = xxh3_128_digest(seed.encode())
+    try:
+        for directory in (WAL_DIR, META_DIR, QUARANTINE_DIR):
+            fs.mkdir(directory)
+        fs.fsync_dir("")
+        logs = [add_shard(fs, shard, store_id, settings, now_ms) for shard in range(settings.wal_shards)]
+        manifest = Manifest(store_id=store_id.hex(), shards=[entry_of(log, 0, 0) for log in logs])
+        replace_file(fs, MANIFEST_PATH, encode_meta(manifest))
+        store = StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=now_ms)
+        replace_file(fs, STORE_PATH, encode_meta(store))
+    except OSError as error:
+        raise StoreIOError(f"a new store could not be made: {error}; free space, or use another directory") from error
+    return store
+
+
+def _refuse_remains(fs: Fs) -> None:
+    """Without STORE: refuse if a store was in use here; else remove the empty logs of a start that was cut short."""
+    try:
+        if fs.exists(LOCK_PATH):
+            raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use. {NEXT_STEP}")
+        paths = list(_log_paths(fs))
+        for path in paths:
+            if not _is_unused(fs, path):
+                raise StoreDamaged(f"{STORE_PATH} is missing, but {path} holds data. {NEXT_STEP}")
+        for path in paths:
+            fs.unlink(path)
+    except OSError as error:
+        raise StoreIOError(f"the data directory cannot be read: {error}; nothing was changed") from error
+
+
+def _log_paths(fs: Fs) -> list[str]:
+    if not fs.exists(WAL_DIR):
+        return []
+    found = []
+    for directory in fs.list(WAL_DIR):
+        if parse_shard_dir(directory) is not None:
+            names = fs.list(f"{WAL_DIR}/{directory}")
+            found += [f"{WAL_DIR}/{directory}/{name}" for name in names if parse_log_name(name) is not None]
+    return found
+
+
+def _is_unused(fs: Fs, path: str) -> bool:
+    """Whether a log file holds nothing behind its header block."""
+    handle = fs.open(path, OpenMode.READ)
+    try:
+        offset, size = DATA_START, fs.size(handle)
+        while offset < size:
+            chunk = fs.pread(handle, 1 << 20, offset)
+            if not chunk:
+                break
+            if any(chunk):
+                return False
+            offset += len(chunk)
+    finally:
+        fs.close(handle)
+    return True
+
+
+def _last_stop(fs: Fs) -> Stop:
+    """How the last process ended. What cannot be read counts as another boot: the careful answer."""
+    try:
+        lock = _read_meta(fs, LOCK_PATH, LockInfo)
+    except BadMeta:
+        return Stop.POWER_LOSS
+    except OSError as error:
+        raise StoreIOError(f"{LOCK_PATH} cannot be read: {error}; nothing was changed") from error
+    if lock is Missing.MISSING:
+        return Stop.POWER_LOSS
+    if lock.state is LockState.STOPPED:
+        return Stop.CLEAN
+    return Stop.SAME_BOOT if lock.boot_id and lock.boot_id == fs.boot_id() else Stop.POWER_LOSS
+
+
+def _manifest(fs: Fs, store: StoreInfo) -> Manifest:
+    manifest = _required(fs, MANIFEST_PATH, Manifest)
+    if manifest is Missing.MISSING:
+        raise StoreDamaged(f"{MANIFEST_PATH} is missing; without it nobody knows whether a log file is. {NEXT_STEP}")
+    if manifest.store_id != store.store_id:
+        raise StoreForeign(
+            f"{MANIFEST_PATH} belongs to store {manifest.store_id}, {STORE_PATH} says {store.store_id}. {NEXT_STEP}"
+        )
+    return manifest
+
+
+def _required(fs: Fs, path: str, type_: type[_T]) -> _T | Missing:
+    try:
+        return _read_meta(fs, path, type_)
+    except BadMeta as error:
+        raise StoreDamaged(f"{path} is damaged: {error}. Concerned: the whole store. {NEXT_STEP}") from error
+    except OSError as error:
+        raise StoreIOError(f"{path} cannot be read: {error}; nothing was changed") from error
+
+
+def _read_meta(fs: Fs, path: str, type_: type[_T]) -> _T | Missing:
+    """One of the small files. Raises `BadMeta`, and `OSError` for anything but absence."""
+    if not fs.exists(path):
+        return Missing.MISSING
+    data = read_file(fs, path)
+    if len(data) > _META_BYTES_MAX:
+        raise BadMeta("it is far too long")
+    return decode_meta(data, type_)

@@ -1,0 +1,224 @@
+"""Opening a store: from a directory, whatever happened to it, to a log that takes writes.
+
+    open_store     lock → STORE, LOCK, MANIFEST → files            (reads; makes a store only where there is none)
+    frames()       every shard's frames, merged by `order`; the verdict on each place that does not check (reads)
+    execute()      quarantine → new run → MANIFEST → tidying       (writes; only now, after every verdict)
+    go_live()      LOCK: running, this boot                        (before the first ack)
+    stop()         MANIFEST with the exact ends → LOCK: stopped
+
+Nothing is written before the verdict: `frames` is read to its end first, and a refusal leaves the directory as it was.
+After a power failure LOCK is written only by `go_live`, so that a crash before the engine's `crash` gaps are synced is
+still followed by a start that knows of the power failure; after a stop in good order `execute` writes it, so that what
+is written from then on is never taken for something behind the recorded end.
+
+With several shards a tick is in the log when it reached all shards that it touched. If the process was killed between
+them, the last tick is incomplete; it was never acked, and is dropped whole. (After a power failure its parts are kept:
+one of them may have been synced and acked.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from operator import attrgetter
+from typing import Final
+
+from engine.clock import Clock
+from engine.errors import StoreDamaged, StoreIOError
+from engine.formats.frame import FrameHeader, seed_of
+from engine.formats.manifest import MANIFEST_PATH, LockState
+from engine.fs import Fs, replace_file
+from engine.limits import EngineSettings
+from engine.store.execute import Execution, pieces_of
+from engine.store.init import Identity, identify, take_root, write_lock
+from engine.store.scan import Directory, survey
+from engine.store.verdicts import Row, Stop, Verdict
+from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, ShardWalk
+from engine.wal.chain import LogFile
+from engine.wal.reader import read_frame
+from engine.wal.wal import Wal
+
+__all__ = ["CorruptionGap", "Frame", "OpenedStore", "open_store"]
+
+_INCOMPLETE: Final = Row(
+    "T", Verdict.CUT, "the last tick had not reached all of its shards when the process was killed"
+)
+_by_order: Final = attrgetter("order")
+
+
+class OpenedStore:
+    """A store on its way from `open_store` to `stop`."""
+
+    def __init__(
+        self, fs: Fs, clock: Clock, settings: EngineSettings, pid: int, identity: Identity, directory: Directory
+    ) -> None:
+        self.store_id = identity.store_id
+        self.created_ms = identity.store.created_ms
+        self.clean = identity.stop is Stop.CLEAN
+        """The last process stopped in good order (or there was none)."""
+        self.power_loss = identity.stop is Stop.POWER_LOSS
+        """What was not synced may be gone: topics that were not quiet go on behind a `crash` gap."""
+        self.report: list[str] = []
+        """Lines for the log: what was cut, isolated, copied."""
+        self._fs = fs
+        self._clock = clock
+        self._settings = settings
+        self._pid = pid
+        self._identity = identity
+        self._directory = directory
+        self._seed = seed_of(identity.store_id)
+        self._wal: Wal | None = None
+        self._live = False
+        self._exhausted = False
+        self._progress: Callable[[float], None] | None = None
+        names: dict[int, str] = {}
+        self._walks = [
+            ShardWalk(
+                fs,
+                self._seed,
+                found.entry.shard,
+                pieces_of(found),
+                found.entry.end_lsn,
+                identity.stop,
+                settings.on_corruption,
+                names,
+                self._heard,
+            )
+            for found in directory.shards
+        ]
+
+    @property
+    def wal(self) -> Wal:
+        """The log, once `execute` has made it ready."""
+        assert self._wal is not None, "execute() comes first"
+        return self._wal
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def frames(self, progress: Callable[[float], None] | None = None) -> Iterator[Frame | CorruptionGap]:
+        """Everything that the log holds, in the order in which it happened. To be read to its end, once.
+
+        Raises `StoreDamaged` where damage must not be passed over, `StoreIOError` where the disk does not answer: then
+        everything that came before is void, and nothing was changed. `progress` hears 0 … 1 now and then.
+        """
+        self._progress = progress
+        try:
+            if len(self._walks) == 1:
+                yield from self._walks[0].items()
+            else:
+                yield from self._merged()
+        except OSError as error:
+            raise StoreIOError(f"the log cannot be read: {error}; nothing was changed") from error
+        self._check_ends()
+        self._exhausted = True
+        if progress is not None:
+            progress(1.0)
+
+    def _merged(self) -> Iterator[Frame | CorruptionGap]:
+        """The shards by `order`, one tick held back until it is known to be complete or not the last."""
+        ends = {walk.shard: (walk.end_lsn, walk.last_lsn) for walk in self._walks}
+        held: list[Frame | CorruptionGap] = []
+        for item in merge(*(walk.items() for walk in self._walks), key=_by_order):
+            if held and item.tick != held[0].tick:
+                for earlier in held:
+                    ends[earlier.shard] = (earlier.end, earlier.lsn)
+                yield from held
+                held.clear()
+            held.append(item)
+        if not held or not self._drops(held):
+            yield from held
+            return
+        for shard in {item.shard for item in held}:
+            walk = self._walks[shard]
+            first = min(item.lsn for item in held if item.shard == shard)
+            path, offset = walk.where(first)
+            behind = walk.cut.end_lsn if walk.cut is not None else walk.end_lsn
+            walk.cut = Cut(_INCOMPLETE, first, behind, path, offset)
+            walk.end_lsn, walk.last_lsn = ends[shard]
+
+    def _drops(self, last_tick: list[Frame | CorruptionGap]) -> bool:
+        """Whether the last tick was never acked: the process was killed before it reached all of its shards."""
+        if self._identity.stop is not Stop.SAME_BOOT:
+            return False
+        if len({item.shard for item in last_tick}) >= last_tick[0].tick_shards:
+            return False
+        return all(item.lsn >= self._walks[item.shard].durable_lsn for item in last_tick)
+
+    def _check_ends(self) -> None:
+        """After a stop in good order the log ends exactly where MANIFEST says."""
+        for walk, found in zip(self._walks, self._directory.shards, strict=True):
+            if self.clean and walk.end_lsn > found.entry.end_lsn:
+                path, offset = walk.where(found.entry.end_lsn)
+                raise StoreDamaged(
+                    f"{path}: the log goes on behind offset {offset}, where meta/MANIFEST says that it was stopped: "
+                    f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
+                )
+            if walk.isolated:
+                self.report.append(f"shard {walk.shard}: the records of {walk.isolated} damaged frames are a gap now")
+
+    def _heard(self, _lsn: int) -> None:
+        if self._progress is not None:
+            whole = sum(walk.pieces[-1].end_lsn for walk in self._walks)
+            self._progress(min(1.0, sum(walk.end_lsn for walk in self._walks) / whole))
+
+    def read_body(self, shard: int, lsn: int) -> tuple[FrameHeader, bytes]:
+        """A frame that `frames` yielded or the log wrote, read again and checked, at any time."""
+        if self._wal is not None:
+            return self._wal.read_body(self._fs, shard, lsn)
+        return read_frame(self._fs, self._seed, self._owner(shard, lsn), lsn)
+
+    def _owner(self, shard: int, lsn: int) -> LogFile:
+        return next(piece.file for piece in self._walks[shard].pieces if lsn < piece.end_lsn)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def execute(self) -> None:
+        """Make what `frames` gave durable, and the log ready for writes. Raises `StoreIOError`."""
+        assert self._exhausted, "nothing is written before every verdict"
+        execution = Execution(
+            self._fs, self._identity, self._directory, self._settings, self._clock.wall_ms(), self.report
+        )
+        self._wal = execution.run(self._walks, not self.clean)
+        if self.clean and not self._identity.fresh:
+            self.go_live()
+
+    def go_live(self) -> None:
+        """Say durably that this boot runs the store. Before the first ack, after all that recovery added is synced."""
+        if self._live:
+            return
+        try:
+            write_lock(self._fs, LockState.RUNNING, self._pid, self._clock.wall_ms())
+        except OSError as error:
+            raise StoreIOError(f"LOCK could not be written: {error}") from error
+        self._live = True
+
+    def stop(self, clean: bool = True) -> bool:
+        """Give the log back. In good order if all is synced and `clean`; returns whether it was.
+
+        Nothing may be staged or in flight. Otherwise LOCK stays as it is, and the next start recovers.
+        """
+        wal = self.wal
+        try:
+            if not (clean and wal.settled and self._live):
+                return False
+            replace_file(self._fs, MANIFEST_PATH, wal.manifest())
+            write_lock(self._fs, LockState.STOPPED, self._pid, self._clock.wall_ms())
+            return True
+        except OSError:
+            return False
+        finally:
+            wal.close(self._fs)
+
+
+def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0) -> OpenedStore:
+    """Lock the root and look at what is there; where there is no store, make one.
+
+    `pid` is what LOCK says to a second process. Raises `StoreLocked`, `StoreDamaged`, `StoreForeign`, `StoreIOError`.
+    """
+    take_root(fs)
+    identity = identify(fs, clock, settings, pid)
+    try:
+        directory = survey(fs, identity.store_id, identity.manifest)
+    except OSError as error:
+        raise StoreIOError(f"the store cannot be read: {error}; nothing was changed") from error
+    return OpenedStore(fs, clock, settings, pid, identity, directory)

@@ -1,0 +1,422 @@
+"""One shard's stream, frame by frame, as recovery reads it; where it stops checking out, the verdict is made here.
+
+A frame is taken when its header checks, names its own position, points back to the frame before it (so that no hole of
+whole blocks is passed over), lies inside what its file owns, and its body checks. The next one begins
+
+    where this one ends, or on the next block (a sync began between them), or at the start of the next owner's file.
+
+If none of these holds a frame that points back to this one, `_judge` gathers the evidence, for which it looks ahead
+through everything behind, and engine.store.verdicts says what it means. Memory is bounded by a window and one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from engine.errors import StoreDamaged
+from engine.formats.control import CreateBody, decode_control_body
+from engine.formats.frame import (
+    FRAME_LEN_MIN,
+    HEADER_LEN,
+    SECTOR,
+    FrameHeader,
+    FrameType,
+    align_block,
+    frame_len,
+    misses_bytes,
+    parse_header,
+)
+from engine.fs import Fs, OpenMode
+from engine.limits import OnCorruption
+from engine.store import verdicts
+from engine.store.verdicts import After, Evidence, Response, Row, Stop, Verdict
+from engine.wal.chain import Piece
+from engine.wal.reader import WINDOW, Window, body_of
+
+_ZEROS: Final = bytes(WINDOW)
+NEXT_STEP: Final = (
+    "Nothing was changed. Put the directory back from a backup, or run `topics fsck DIR` to see all of the damage and "
+    "`topics recover DIR --to NEW` to build a new store from everything that can be proven good"
+)
+
+
+class Frame:
+    """A frame as replay gets it: the header's fields by the names of FORMATS.md, its body and shard, both checked."""
+
+    __slots__ = (
+        "body",
+        "count",
+        "durable_lsn",
+        "end",
+        "first_seq",
+        "flags",
+        "lsn",
+        "order",
+        "shard",
+        "tick",
+        "tick_shards",
+        "topic_id",
+        "ts",
+        "type",
+    )
+
+    def __init__(self, header: FrameHeader, body: bytes, shard: int, end: int) -> None:
+        (
+            _check,
+            _body_len,
+            self.type,
+            self.flags,
+            self.tick_shards,
+            _zero,
+            self.count,
+            self.lsn,
+            _back,
+            _reserved,
+            self.order,
+            self.tick,
+            self.topic_id,
+            self.first_seq,
+            self.ts,
+            self.durable_lsn,
+        ) = header
+        self.body = body
+        self.shard = shard
+        self.end = end
+
+
+class CorruptionGap(NamedTuple):
+    """Records that are gone because their frame does not check; its header still tells which."""
+
+    topic_id: int
+    first_seq: int
+    last_seq: int
+    ts: int
+    order: int
+    tick: int
+    tick_shards: int
+    shard: int
+    lsn: int
+    end: int
+    path: str
+    offset: int
+
+
+class Cut(NamedTuple):
+    """Bytes behind the end of the log that are set aside."""
+
+    row: Row
+    first_lsn: int
+    end_lsn: int
+    path: str
+    offset: int
+
+
+class Ahead(NamedTuple):
+    """What lies behind some position, to the end of the shard's files."""
+
+    first: FrameHeader | None
+    """The first valid header."""
+    durable_lsn: int
+    """The greatest that a valid header says."""
+    nonzero_lsn: int | None
+    """The first byte that is not zero."""
+    end_lsn: int
+    """Behind the last byte that is not zero."""
+
+
+class ShardWalk:
+    """The walk over one shard. Its results are complete once `items` is exhausted."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        seed: int,
+        shard: int,
+        pieces: list[Piece],
+        known_end: int,
+        stop: Stop,
+        policy: OnCorruption,
+        names: dict[int, str],
+        heard: Callable[[int], None],
+    ) -> None:
+        """`known_end`: how far MANIFEST knows the log to have been on disk. `names`: names of topics by id, filled here
+        for messages. `heard` is told now and then how many bytes were read."""
+        self.shard = shard
+        self.pieces = pieces
+        self.end_lsn = pieces[0].file.first_lsn
+        """Where the last kept frame ends."""
+        self.last_lsn = 0
+        """Where it begins."""
+        self.durable_lsn = max(self.end_lsn, align_block(known_end))
+        """The greatest proven one: everything below is on disk."""
+        self.order = 0
+        """The greatest seen."""
+        self.tick = 0
+        self.cut: Cut | None = None
+        self.isolated = 0
+        """Frames whose records became a corruption gap."""
+        self._fs = fs
+        self._seed = seed
+        self._known_end = known_end
+        self._stop = stop
+        self._policy = policy
+        self._names = names
+        self._heard = heard
+        self._at = self.end_lsn
+        """Where the next frame is looked for: at `end_lsn`, or where the log was found to go on."""
+        self._run_lsn = 0
+        for before, after in pairwise(pieces):
+            if after.file.run > before.file.run:
+                self._run_lsn = after.file.first_lsn
+        self.durable_lsn = max(self.durable_lsn, self._run_lsn)
+
+    def items(self) -> Iterator[Frame | CorruptionGap]:
+        """Everything that the shard holds, in order. Raises `StoreDamaged` where the verdict is to refuse."""
+        index = 0
+        window = Window(self._fs, self.pieces[0].file)
+        try:
+            while True:
+                yield from self._frames(window, self.pieces[index].end_lsn)
+                place = self._resume(index)
+                if place is None:
+                    gap = self._judge(index)
+                    if gap is None:
+                        return
+                    yield gap
+                    place = index
+                if place != index:
+                    index = place
+                    window.close()
+                    self._heard(self.end_lsn)
+                    window = Window(self._fs, self.pieces[index].file)
+        finally:
+            window.close()
+
+    def _frames(self, window: Window, owned_end: int) -> Iterator[Frame]:
+        """Valid frames that follow each other inside one file, from `_at` on."""
+        seed, shard = self._seed, self.shard
+        lsn, last = self._at, self.last_lsn
+        while lsn + FRAME_LEN_MIN <= owned_end:
+            buffer, start = window.at(lsn, HEADER_LEN)
+            header = parse_header(seed, buffer, start, lsn)
+            if header is None or header.back != lsn - last:
+                return
+            total = frame_len(header.body_len)
+            end = lsn + total
+            if end > owned_end:
+                return
+            if start + total > len(buffer):
+                buffer, start = window.at(lsn, total)
+                self._heard(lsn)
+            body = body_of(buffer, start, header, seed)
+            if body is None:
+                return
+            if header.type == FrameType.CREATE:
+                self._learn(header.topic_id, body)
+            self.last_lsn = last = lsn
+            self.end_lsn = self._at = end
+            self._seen(header)
+            yield Frame(header, body, shard, end)
+            lsn = end
+
+    def _seen(self, header: FrameHeader) -> None:
+        """Take the counters of a valid header in."""
+        self.order = header.order
+        self.tick = header.tick
+        if header.durable_lsn > self.durable_lsn:
+            self.durable_lsn = header.durable_lsn
+
+    def _learn(self, topic_id: int, body: bytes) -> None:
+        create = decode_control_body(FrameType.CREATE, body)
+        if isinstance(create, CreateBody):
+            self._names[topic_id] = create.name
+
+    # --- where a run of frames ends -------------------------------------------------------------------------------
+
+    def _resume(self, index: int) -> int | None:
+        """Move on to the block or the file where the log goes on; returns the index of the file, or None."""
+        places = [(index, align_block(self._at))]
+        if index + 1 < len(self.pieces):
+            places.append((index + 1, self.pieces[index + 1].file.first_lsn))
+        for where, lsn in places:
+            if lsn <= self._at and where == index:
+                continue
+            if lsn + FRAME_LEN_MIN > self.pieces[where].end_lsn:
+                continue
+            header = parse_header(self._seed, self._bytes(where, lsn, HEADER_LEN), 0, lsn)
+            if header is not None and header.back == lsn - self.last_lsn:
+                self._at = lsn
+                return where
+        return None
+
+    def _bytes(self, index: int, lsn: int, length: int) -> bytes:
+        """Bytes of the stream out of one file; fewer at its end."""
+        window = Window(self._fs, self.pieces[index].file)
+        try:
+            buffer, start = window.at(lsn, length)
+            return buffer[start : start + length]
+        finally:
+            window.close()
+
+    def _judge(self, index: int) -> CorruptionGap | None:
+        """The verdict where no frame follows: None at the end of the log, or the gap of an isolated frame."""
+        lsn = self._at
+        piece = self.pieces[index]
+        header = parse_header(self._seed, self._bytes(index, lsn, HEADER_LEN), 0, lsn)
+        if header is not None and (
+            header.back != lsn - self.last_lsn or lsn + frame_len(header.body_len) > piece.end_lsn
+        ):
+            header = None
+        if header is not None:
+            evidence, ahead, spot = self._bad_body(index, header)
+        else:
+            evidence, ahead, spot = self._unreadable(index)
+        row = verdicts.judge(evidence)
+        if row.verdict is Verdict.END:
+            return None
+        path, offset = self.where(spot)
+        if row.verdict is Verdict.CUT:
+            self.cut = Cut(row, self.end_lsn, max(ahead.end_lsn, self.end_lsn), path, offset)
+            return None
+        response = verdicts.respond(evidence.frame, self._policy)
+        if response.response is not Response.ISOLATE or header is None:
+            raise StoreDamaged(self._refusal(row, header, path, offset, response.response))
+        self.isolated += 1
+        self._seen(header)
+        self.last_lsn = lsn
+        self.end_lsn = self._at = end = lsn + frame_len(header.body_len)
+        last_seq = header.first_seq + header.records - 1
+        return CorruptionGap(
+            header.topic_id,
+            header.first_seq,
+            last_seq,
+            header.ts,
+            header.order,
+            header.tick,
+            header.tick_shards,
+            self.shard,
+            lsn,
+            end,
+            path,
+            offset,
+        )
+
+    def _bad_body(self, index: int, header: FrameHeader) -> tuple[Evidence, Ahead, int]:
+        """The evidence about a frame whose header is good and whose body is not."""
+        lsn, total = self._at, frame_len(header.body_len)
+        ahead = self._look_ahead(lsn + total)
+        frame = self._bytes(index, lsn, total)
+        evidence = Evidence(
+            After.GARBAGE if ahead.first is None else After.FRAMES,
+            verdicts.Frame.APPEND if header.type == FrameType.APPEND else verdicts.Frame.CONTROL,
+            misses_bytes(frame, lsn % SECTOR, total),
+            lsn < self._known_end or lsn < self._run_lsn or lsn < ahead.durable_lsn,
+            self._stop,
+        )
+        return evidence, ahead._replace(end_lsn=max(ahead.end_lsn, lsn + total)), lsn
+
+    def _unreadable(self, index: int) -> tuple[Evidence, Ahead, int]:
+        """The evidence about a place that holds no header that can be believed."""
+        lsn = self._at
+        ahead = self._look_ahead(lsn)
+        spot = lsn
+        before = None if ahead.first is None else ahead.first.lsn - ahead.first.back
+        if ahead.nonzero_lsn is not None:
+            # Zeros up to a place where the log may go on: what is missing or bad began there, unless the first frame
+            # behind points to one that began before.
+            block = min(align_block(lsn), self.pieces[index].end_lsn)
+            if ahead.nonzero_lsn >= block and (before is None or not lsn <= before < block):
+                spot = block
+        where = index
+        if spot == self.pieces[index].end_lsn and index + 1 < len(self.pieces):
+            where = index + 1
+        missing = misses_bytes(self._bytes(where, spot, HEADER_LEN), spot % SECTOR, HEADER_LEN)
+        proven = (
+            lsn < self._known_end
+            or spot < self._run_lsn
+            or spot < ahead.durable_lsn
+            or (before is not None and lsn <= before < ahead.durable_lsn)
+        )
+        if ahead.first is not None:
+            after = After.FRAMES
+        else:
+            after = After.ZEROS if ahead.nonzero_lsn is None else After.GARBAGE
+        return Evidence(after, verdicts.Frame.UNREADABLE, missing, proven, self._stop), ahead, spot
+
+    # --- looking ahead --------------------------------------------------------------------------------------------
+
+    def _look_ahead(self, lsn: int) -> Ahead:
+        """Everything behind `lsn` that may be evidence."""
+        ahead = Ahead(None, 0, None, lsn)
+        for piece in self.pieces:
+            if piece.end_lsn > lsn:
+                ahead = self._look_through(piece, max(lsn, piece.file.first_lsn), ahead)
+        return ahead
+
+    def _look_through(self, piece: Piece, lsn: int, ahead: Ahead) -> Ahead:
+        handle = self._fs.open(piece.file.path, OpenMode.READ)
+        try:
+            while lsn < piece.end_lsn:
+                chunk = self._fs.pread(handle, min(WINDOW, piece.end_lsn - lsn), piece.file.offset(lsn))
+                if not chunk:
+                    break
+                if chunk == _ZEROS[: len(chunk)]:
+                    lsn += len(chunk)
+                    continue
+                if ahead.nonzero_lsn is None:
+                    ahead = ahead._replace(nonzero_lsn=lsn + len(chunk) - len(chunk.lstrip(b"\0")))
+                ahead = ahead._replace(end_lsn=lsn + len(chunk.rstrip(b"\0")))
+                ahead, used = self._search(chunk, lsn, ahead)
+                lsn += max(used, FRAME_LEN_MIN) if lsn + len(chunk) < piece.end_lsn else len(chunk)
+        finally:
+            self._fs.close(handle)
+        return ahead
+
+    def _search(self, chunk: bytes, lsn: int, ahead: Ahead) -> tuple[Ahead, int]:
+        """Valid headers in a piece of the stream, at any place where a frame could begin."""
+        at, last = 0, len(chunk) - HEADER_LEN
+        while at <= last:
+            header = parse_header(self._seed, chunk, at, lsn + at)
+            if header is not None:
+                ahead = ahead._replace(
+                    first=ahead.first or header, durable_lsn=max(ahead.durable_lsn, header.durable_lsn)
+                )
+                at += frame_len(header.body_len)
+                continue
+            at += 8
+            if not any(chunk[at : at + 8]):
+                stretch = chunk[at : at + 4096]
+                at += (len(stretch) - len(stretch.lstrip(b"\0"))) & ~7
+        return ahead, at
+
+    # --- saying it ------------------------------------------------------------------------------------------------
+
+    def where(self, lsn: int) -> tuple[str, int]:
+        """File and offset of a position."""
+        for piece in self.pieces:
+            if piece.file.first_lsn <= lsn < piece.end_lsn:
+                return piece.file.path, piece.file.offset(lsn)
+        file = self.pieces[-1].file
+        return file.path, file.offset(lsn)
+
+    def _refusal(self, row: Row, header: FrameHeader | None, path: str, offset: int, response: Response) -> str:
+        if header is None:
+            whose = f"any of the {len(self._names)} topics whose creation was read"
+            if 0 < len(self._names) <= 8:
+                whose += f" ({', '.join(sorted(self._names.values()))})"
+            what = "what stands there cannot be read as a frame"
+        else:
+            name = self._names.get(header.topic_id, f"id {header.topic_id}")
+            kind = FrameType(header.type).name if header.type in list(FrameType) else f"type {header.type}"
+            what = f"a {kind} frame there does not check"
+            whose = f"topic {name}" if header.topic_id else "any topic"
+        where = f"{path}: damage at offset {offset} (row {row.letter}: {row.why})"
+        text = f"{where}: {what}. Concerned: {whose}. {NEXT_STEP}"
+        if response is Response.SALVAGE:
+            text += (
+                ". TOPICS_ON_CORRUPTION=salvage cannot pass over this yet: going on behind gaps of a window's size "
+                "is not built"
+            )
+        return text
