@@ -57,11 +57,12 @@ _U32: Final = Struct("<I")
 assert _HEADER.size == HEADER_LEN
 assert _CHECKED.size == HEADER_LEN - 4
 
-_pack_checked: Final = _CHECKED.pack
-_pack_u32: Final = _U32.pack
+pack_checked: Final = _CHECKED.pack
+pack_u32: Final = _U32.pack
+
 _unpack_header: Final = _HEADER.unpack_from
 _new_tuple: Final = tuple.__new__
-_PADDING: Final = tuple(bytes(-length % FRAME_ALIGN) for length in range(FRAME_ALIGN))
+PADDINGS: Final = tuple(bytes(-length % FRAME_ALIGN) for length in range(FRAME_ALIGN))
 
 
 class FrameType(IntEnum):
@@ -117,7 +118,7 @@ def frame_len(body_len: int) -> int:
 
 def padding(body_len: int) -> bytes:
     """The zeros between a body and its check."""
-    return _PADDING[body_len & 7]
+    return PADDINGS[body_len & 7]
 
 
 def align_block(position: int) -> int:
@@ -147,10 +148,10 @@ def pack_header(
     durable_lsn: int,
 ) -> bytes:
     """The 80 bytes of a header, its check included."""
-    checked = _pack_checked(
+    checked = pack_checked(
         body_len, type_, flags, tick_shards, 0, count, lsn, back, 0, order, tick, topic_id, first_seq, ts, durable_lsn
     )
-    return _pack_u32(xxh3_64_intdigest(checked, seed) & 0xFFFFFFFF) + checked
+    return pack_u32(xxh3_64_intdigest(checked, seed) & 0xFFFFFFFF) + checked
 
 
 def parse_header(seed: int, buffer: bytes | memoryview, offset: int, lsn: int) -> FrameHeader | None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from engine.formats.frame import FrameHeader, align_block, pack_header, padding, seed_of
+from engine.formats.frame import PADDINGS, FrameHeader, align_block, pack_checked, pack_u32, seed_of
 from engine.formats.manifest import Manifest, ShardEntry, encode_meta
 from engine.fs import Fs
 from engine.limits import EngineSettings
@@ -133,11 +133,11 @@ class Wal:
     def take_groups(self) -> list[GroupWrite]:
         """All that is staged, as one write a shard."""
         touched = [shard for shard in self.shards if shard.staged]
+        groups: list[GroupWrite] = []
         if not touched:
-            return []
+            return groups
         tick = self.tick
         self.tick = tick + 1
-        groups = []
         for shard in touched:
             staged, shard.staged = shard.staged, []
             writes = _packed(staged, self.seed, tick, len(touched), shard.durable_lsn)
@@ -332,7 +332,8 @@ def _packed(
 ) -> list[tuple[OpenFile, int, list[bytes]]]:
     """Headers, bodies and checks of the frames of a group, as buffers for each file that it goes to.
 
-    The hot path: one frame of one small record costs about 2.5 µs here, most of it two hashes and two packs.
+    The hot path: one frame of one small record costs about 2 µs here, most of it two packs and two hashes; therefore
+    it is `pack_header` written out.
     """
     writes: list[tuple[OpenFile, int, list[bytes]]] = []
     small: list[bytes] = []
@@ -346,38 +347,22 @@ def _packed(
             file = place
             buffers = []
             writes.append((file, lsn, buffers))
-        small.append(
-            pack_header(
-                seed,
-                body_len,
-                type_,
-                flags,
-                shards,
-                count,
-                lsn,
-                back,
-                order,
-                tick,
-                topic_id,
-                first_seq,
-                ts,
-                durable_lsn,
-            )
+        checked = pack_checked(
+            body_len, type_, flags, shards, 0, count, lsn, back, 0, order, tick, topic_id, first_seq, ts, durable_lsn
         )
+        head = pack_u32(xxh3_64_intdigest(checked, seed) & 0xFFFFFFFF)
         if isinstance(body, bytes):
             check = xxh3_64_intdigest(body, seed)
             if body_len <= _JOIN_MAX:
-                small.append(body)
-            else:
-                buffers += (b"".join(small), body)
-                small = []
+                small += (head, checked, body, PADDINGS[body_len & 7], check.to_bytes(8, "little"))
+                continue
+            buffers += (b"".join((*small, head, checked)), body)
         else:
             hasher = xxh3_64(seed=seed)
             for part in body:
                 hasher.update(part)
             check = hasher.intdigest()
-            buffers += (b"".join(small), *body)
-            small = []
-        small.append(padding(body_len) + check.to_bytes(8, "little"))
+            buffers += (b"".join((*small, head, checked)), *body)
+        small = [PADDINGS[body_len & 7], check.to_bytes(8, "little")]
     buffers.append(b"".join(small))
     return writes
