@@ -1,0 +1,231 @@
+"""Writes the generated pages: `python -m scripts.docs` (`make docs`).
+
+Each page is a function from the code's own tables to text, listed in `PAGES`; `tests/docs/test_reference.py` makes them
+again and compares, so that a page that lags behind the code fails `make quick`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from engine.errors import RETRYABLE, STATUS, Code, StoreError
+from topics_cli import exits
+from topics_cli.options import Command, Option
+from topics_cli.table import COMMANDS, COMMON
+from topics_daemon.config import SETTINGS, Kind, Setting, show
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+_MADE: Final = "<!-- Made by `make docs`; change the code, not this page. -->\n"
+
+WHEN: Final[dict[Code, str]] = {
+    Code.INVALID_REQUEST: "bad JSON, type, range or name; `detail.field` says where",
+    Code.BATCH_TOO_LARGE: "more records in one write than `max_batch_records`",
+    Code.RECORD_TOO_LARGE: "a record over its limits, or one that the topic's caps can never hold",
+    Code.UNAUTHORIZED: "no key, or one that is not known",
+    Code.FORBIDDEN: "the key lacks the scope or the prefix; or the request came from another site's page",
+    Code.TOPIC_NOT_FOUND: "no such topic; `detail.topic`",
+    Code.ROUTER_NOT_FOUND: "no such router; `detail.router`",
+    Code.NOT_FOUND: "no such path, watch session or record; for a record `detail.why` says what became of it",
+    Code.METHOD_NOT_ALLOWED: "the path is there, the method is not; `Allow` lists what is",
+    Code.NOT_ACCEPTABLE: "`Accept` rules out what the route gives",
+    Code.CURSOR_CONFLICT: "a cursor was not where `if_seq` said",
+    Code.TOPIC_MOVED: "the topic lives elsewhere; `detail.to`",
+    Code.TOPIC_EXISTS_INCOMPATIBLE: "it exists with what cannot be changed, such as another `type`",
+    Code.TOPIC_NOT_EMPTY: "`if_empty` was asked for, and there are live records",
+    Code.ROUTER_CYCLE: "the router would close a circle; `detail.cycle`",
+    Code.NOT_A_QUEUE: "a queue's operation on a log",
+    Code.TOPIC_DAMAGED: "the topic is damaged where the operation would have to be sure",
+    Code.LENGTH_REQUIRED: "a body without a length",
+    Code.PAYLOAD_TOO_LARGE: "a body over `max_body_bytes`, counted after inflation",
+    Code.URI_TOO_LONG: "a request line over `max_url_bytes`",
+    Code.UNSUPPORTED_MEDIA_TYPE: "a body of a type that the route does not take, or of none",
+    Code.MISDIRECTED: "the `Host` is not one of `allowed_hosts`",
+    Code.TOPIC_FULL: "`discard` is `reject`, and a cap is reached",
+    Code.IDEMPOTENCY_MISMATCH: "the key was used for other records",
+    Code.THROTTLED: "a resource cap or pressure; `Retry-After`, and `detail.limit` and `detail.max` for a cap",
+    Code.HEADERS_TOO_LARGE: "a head over `max_header_bytes` or `max_headers`",
+    Code.INTERNAL: "a bug; it is logged with the id in `detail.id`",
+    Code.NOT_READY: "recovery still runs; `detail.replay_progress`",
+    Code.SHUTTING_DOWN: "the daemon is stopping",
+    Code.COLD_UNAVAILABLE: "the record lies in the cold tier, which does not answer",
+    Code.READ_ONLY: "the log's disk failed: reads go on, writes wait for a restart; an unknown outcome says so",
+    Code.DISK_FULL: "no room; reads, deletes and acks go on, and writing resumes by itself",
+}
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += [
+        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def errors_page() -> str:
+    """Error codes of the wire, exit codes of both programs."""
+    codes = sorted(Code, key=lambda code: STATUS[code])
+    rows = [(STATUS[code], f"`{code}`", "yes" if code in RETRYABLE else "", WHEN[code]) for code in codes]
+    stores = [
+        (kind.exit_code, f"`{kind.__name__}`", (kind.__doc__ or "").strip().split("\n")[0]) for kind in _store_errors()
+    ]
+    return (
+        f"{_MADE}# Errors and exit codes\n\n"
+        'Every answer from 400 up has the body `{"error":{"code","message","detail"?}}`. `code` is stable, `message` '
+        "says what to do. *Again* says whether the same request may succeed later.\n\n"
+        "## On the wire\n\n"
+        + _table(("status", "code", "again", "when"), rows)
+        + "\n## Exit codes of `topics`\n\n"
+        + _table(("code", "meaning"), list(exits.MEANINGS.items()))
+        + "\n## When a store cannot be opened\n\nWhat `topicsd` exits with, and what `Engine(path)` raises.\n\n"
+        + _table(("exit code", "exception", "meaning"), stores)
+        + "\nA configuration that cannot be used is 78, a mistake in the arguments of `topicsd` 64.\n"
+    )
+
+
+def _store_errors() -> list[type[StoreError]]:
+    found: list[type[StoreError]] = []
+    waiting: list[type[StoreError]] = list(StoreError.__subclasses__())
+    while waiting:
+        kind = waiting.pop(0)
+        found.append(kind)
+        waiting += kind.__subclasses__()
+    return sorted(found, key=lambda kind: (kind.exit_code, kind.__name__))
+
+
+def _range(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(f"`{choice}`" for choice in setting.choices)
+    if setting.kind in (Kind.COUNT, Kind.SIZE, Kind.TIME):
+        high = "" if setting.high == 2**64 - 1 else _quantity(setting, setting.high)
+        return f"{_quantity(setting, setting.low)} … {high}".rstrip()
+    return ""
+
+
+def _quantity(setting: Setting, value: int) -> str:
+    return f"{value} ms" if setting.kind is Kind.TIME and value else show(setting, value)
+
+
+def configuration_page() -> str:
+    """Every setting of the daemon."""
+    rows = []
+    for setting in SETTINGS:
+        value = _quantity(setting, setting.default) if setting.kind is Kind.TIME else show(setting, setting.default)
+        default = f"`{value}`" if value else ""
+        rows.append((f"`{setting.variable}`", default, setting.kind.value, _range(setting), setting.help))
+    return (
+        f"{_MADE}# Configuration of `topicsd`\n\n"
+        "Built-in default < file (`/etc/topics/topics.toml`, `$XDG_CONFIG_HOME/topics/topics.toml`, or "
+        "`--config FILE`) < environment < flag. The key in a file is the variable in lower case without `TOPICS_`, the "
+        'flag the same with dashes: `TOPICS_DATA_DIR`, `data_dir = "…"`, `--data-dir`. Sizes take `64MiB`, times '
+        "`250ms`, `5s`, `1h`. `topicsd --print-config` shows every value and where it came from. A mistake stops the "
+        "start with exit code 78 and a line for each; an unknown `TOPICS_…` variable is a warning.\n\n"
+        + _table(("variable", "default", "kind", "range", ""), rows)
+    )
+
+
+def _documented(path: str, kind: str) -> list[tuple[str, str, str]]:
+    """Name, value and text of each field of a class (or of the module itself, `kind` "") that has a text below it."""
+    module = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    body: list[ast.stmt] = module.body
+    if kind:
+        body = next(node.body for node in body if isinstance(node, ast.ClassDef) and node.name == kind)
+    rows = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
+            continue
+        text = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+            text = re.sub(r"\s+", " ", after.value.value)
+        rows.append((f"`{node.target.id}`", f"`{ast.unparse(node.value)}`", text))
+    return rows
+
+
+def limits_page() -> str:
+    """Every bound of the engine, with its reason."""
+    head = ("name", "value", "reason")
+    return (
+        f"{_MADE}# Limits\n\nEvery queue, name, body, batch and wait has a bound, and all of them are in "
+        "`engine/limits.py`. The first two tables are configuration ([configuration.md](configuration.md)); the third "
+        "is part of a promise or a format.\n\n## Of requests\n\n"
+        + _table(head, _documented("engine/limits.py", "Limits"))
+        + "\n## Of the store\n\n"
+        + _table(head, _documented("engine/limits.py", "EngineSettings"))
+        + "\n## Constants\n\n"
+        + _table(head, [row for row in _documented("engine/limits.py", "") if row[0] not in ("`KIB`", "`MIB`")])
+    )
+
+
+def _option(option: Option) -> str:
+    value = "|".join(option.choices) or option.metavar
+    text = f"`{', '.join(option.flags)}`" + (f" {value}" if value else "")
+    return text + (" …" if option.many else "")
+
+
+def _usage(command: Command) -> str:
+    words = ["topics", command.name]
+    words += ["[options]"] if command.options else []
+    for argument in command.arguments:
+        word = argument.metavar + ("…" if argument.many else "")
+        words.append(word if argument.required else f"[{word}]")
+    return " ".join(words)
+
+
+def command_line_page() -> str:
+    """Every command of `topics`, from the table that its parsers are made from."""
+    head = (
+        f"{_MADE}# The command line\n\nData goes to standard output, everything about the work to standard error. "
+        "Exit codes are in [errors.md](errors.md). Every command also takes:\n\n"
+    )
+    parts = [head, *(f"- {_option(option)}: {option.help}\n" for option in COMMON)]
+    for command in COMMANDS.values():
+        parts.append(f"\n## `topics {command.name}`\n\n{command.summary}\n\n    {_usage(command)}\n")
+        lines = [f"- `{argument.metavar}`: {argument.help}\n" for argument in command.arguments]
+        lines += [f"- {_option(option)}: {option.help}\n" for option in command.options]
+        parts += ["\n", *lines] if lines else []
+        if command.examples:
+            parts.append("\n" + "".join(f"    {example}\n" for example in command.examples))
+    return "".join(parts)
+
+
+def adr_index() -> str:
+    """The list of decisions."""
+    rows = []
+    for path in sorted((ROOT / "docs/adr").glob("[0-9]*.md")):
+        text = path.read_text(encoding="utf-8")
+        title = text.split("\n", 1)[0].lstrip("# ")
+        status = re.search(r"^Status: (.*)$", text, re.MULTILINE)
+        number, _, name = title.partition(": ")
+        rows.append((f"[{number}]({path.name})", name, status[1].rstrip(".") if status else ""))
+    return (
+        f"{_MADE}# Decisions\n\nWhere topics differs from the design that it started from, and what was decided beyond "
+        "it: context, decision, consequences. *Not yet built* means that the decision stands and the code does not.\n\n"
+        + _table(("number", "decision", "status"), rows)
+    )
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/configuration.md": configuration_page,
+    "docs/reference/limits.md": limits_page,
+    "docs/reference/command-line.md": command_line_page,
+    "docs/adr/README.md": adr_index,
+}
+
+
+def main() -> None:
+    """Write all pages, and name those that changed."""
+    for name, make in PAGES.items():
+        path, text = ROOT / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"docs: {name}")
+
+
+if __name__ == "__main__":
+    main()
