@@ -1,0 +1,136 @@
+"""Answers on their way out: status lines, headers, error bodies, and the `performance` object.
+
+JSON of ours is compact, and on the hot path it is formatted straight into bytes (measured: `bytes %` 0.7 µs for a
+write answer, an f-string that is then encoded 1.2). No value that a client gave ever becomes a header: what goes
+there comes from the tables in this file.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any, Final
+
+import msgspec
+
+from engine.errors import STATUS, Code, TopicsError
+from topics_daemon.head import Head
+
+JSON: Final = b"application/json"
+NDJSON: Final = b"application/x-ndjson"
+
+PHRASES: Final[dict[int, bytes]] = {
+    200: b"OK",
+    201: b"Created",
+    207: b"Multi-Status",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    406: b"Not Acceptable",
+    409: b"Conflict",
+    411: b"Length Required",
+    413: b"Payload Too Large",
+    414: b"URI Too Long",
+    415: b"Unsupported Media Type",
+    421: b"Misdirected Request",
+    422: b"Unprocessable Content",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+    507: b"Insufficient Storage",
+}
+assert set(STATUS.values()) <= set(PHRASES)
+
+OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+"""The hot path's whole answer: `OK_JSON % (len(body), body)` where `Head.plain` allows it."""
+CREATED_JSON: Final = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+RETRY_AFTER_S: Final[dict[Code, int]] = {
+    Code.THROTTLED: 1,
+    Code.NOT_READY: 1,
+    Code.SHUTTING_DOWN: 2,
+    Code.COLD_UNAVAILABLE: 5,
+    Code.READ_ONLY: 30,
+    Code.DISK_FULL: 10,
+}
+"""`Retry-After` in seconds for what may succeed later: a start takes a second, an operator longer."""
+
+GZIP_BYTES_MIN: Final = 1024
+"""Smaller answers are sent as they are: compressing them costs more than it saves."""
+GZIP_LEVEL: Final = 1
+
+_STATUS_LINES: Final = {
+    status: b"HTTP/1.1 %d %b\r\ncontent-type: " % (status, phrase) for status, phrase in PHRASES.items()
+}
+
+
+def respond(
+    head: Head | None,
+    status: int,
+    body: bytes,
+    content_type: bytes = JSON,
+    extra: bytes = b"",
+    *,
+    close: bool = False,
+) -> bytes:
+    """A whole answer. `extra` are complete header lines; `head` is None when the request could not be read."""
+    if head is not None and head.gzip and len(body) >= GZIP_BYTES_MIN:
+        packer = zlib.compressobj(GZIP_LEVEL, wbits=31)
+        body = packer.compress(body) + packer.flush()
+        extra += b"content-encoding: gzip\r\nvary: accept-encoding\r\n"
+    if close or (head is not None and not head.keep_alive):
+        extra += b"connection: close\r\n"
+    elif head is not None and head.minor == 0:
+        extra += b"connection: keep-alive\r\n"
+    top = b"%b%b\r\ncontent-length: %d\r\n%b\r\n" % (_STATUS_LINES[status], content_type, len(body), extra)
+    return top if head is not None and head.method == "HEAD" else top + body
+
+
+def elapsed_ms(started_ns: int) -> float:
+    """Milliseconds since `started_ns`, with three digits."""
+    return (time.perf_counter_ns() - started_ns) // 1000 / 1000
+
+
+def error_shown(error: TopicsError) -> dict[str, Any]:
+    """An error as the wire shows it."""
+    shown: dict[str, Any] = {"code": error.code.value, "message": error.message}
+    if error.detail is not None:
+        shown["detail"] = error.detail
+    return shown
+
+
+def error_body(error: TopicsError, started_ns: int) -> bytes:
+    """The one body of every answer from 400 up."""
+    return msgspec.json.encode(
+        {"error": error_shown(error), "performance": {"server_total_ms": elapsed_ms(started_ns)}}
+    )
+
+
+def error_answer(head: Head | None, error: TopicsError, started_ns: int, *, close: bool = False) -> bytes:
+    """The whole answer that says `error`."""
+    extra = b""
+    seconds = RETRY_AFTER_S.get(error.code)
+    if seconds is not None:
+        extra = b"retry-after: %d\r\n" % seconds
+    if error.code is Code.METHOD_NOT_ALLOWED and error.detail is not None:
+        extra = b"allow: %b\r\n" % ", ".join(error.detail["allow"]).encode("ascii")
+    return respond(head, error.status, error_body(error, started_ns), JSON, extra, close=close)
+
+
+def json_answer(
+    head: Head | None, status: int, value: dict[str, Any], warnings: list[str] | None, started_ns: int
+) -> bytes:
+    """A whole answer for what is not hot: the value, `warnings` if there are any, and `performance`."""
+    if warnings:
+        value["warnings"] = warnings
+    value.setdefault("performance", {})["server_total_ms"] = elapsed_ms(started_ns)
+    return respond(head, status, msgspec.json.encode(value))
+
+
+def warnings_tail(warnings: list[str] | None) -> bytes:
+    """The member that a formatted body appends for its warnings, comma first; empty without any."""
+    return b',"warnings":' + msgspec.json.encode(warnings) if warnings else b""

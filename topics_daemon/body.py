@@ -1,0 +1,135 @@
+"""Bodies on their way in: chunked framing undone, gzip inflated within a bound.
+
+Both are pure and bounded. `Chunks` takes bytes as they arrive and does work linear in them, however small the chunks
+are; everything but exactly hexadecimal size, CR LF, data, CR LF is refused. `inflate` never holds more than the bound.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Final
+
+from engine.errors import Code, Refused
+
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t !-~]*)?")
+SIZE_LINE_BYTES_MAX: Final = 256
+"""Size and extensions of one chunk."""
+TRAILER_BYTES_MAX: Final = 8192
+"""All trailers; they are read and dropped."""
+OVERHEAD_FACTOR_MAX: Final = 16
+"""Framing may cost this many times the data (and a little): chunks of one byte cost 6, endless extensions more."""
+OVERHEAD_BYTES_FREE: Final = 16 * 1024
+
+
+def payload_too_large(body_bytes_max: int) -> Refused:
+    """The 413."""
+    return Refused(
+        Code.PAYLOAD_TOO_LARGE,
+        f"a request body may hold {body_bytes_max} bytes; split it",
+        {"limit": "max_body_bytes", "max": body_bytes_max},
+    )
+
+
+def _bad(message: str) -> Refused:
+    return Refused(Code.INVALID_REQUEST, message)
+
+
+class Chunks:
+    """The state of one chunked body."""
+
+    __slots__ = ("_bytes_max", "_data", "_need", "_overhead", "_phase", "size")
+
+    _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._data = bytearray()
+        self._phase = self._SIZE
+        self._need = 0
+        self._overhead = 0
+        self.size = 0
+        """Bytes of data announced so far."""
+
+    def feed(self, buffer: bytearray) -> bool:
+        """Consume what `buffer` begins with; True when the body is complete and the next request follows."""
+        position = 0
+        done = False
+        while not done:
+            if self._phase == self._DATA:
+                part = buffer[position : position + self._need]
+                if not part:
+                    break
+                self._data += part
+                position += len(part)
+                self._need -= len(part)
+                if self._need:
+                    break
+                self._phase = self._DATA_END
+            elif self._phase == self._DATA_END:
+                end = bytes(buffer[position : position + 2])
+                if end != b"\r\n"[: len(end)]:
+                    raise _bad("a chunk must end in CR LF")
+                if len(end) < 2:
+                    break
+                position += 2
+                self._phase = self._SIZE
+            else:
+                end_at = buffer.find(b"\n", position, position + SIZE_LINE_BYTES_MAX + 2)
+                if end_at < 0:
+                    if len(buffer) - position > SIZE_LINE_BYTES_MAX:
+                        raise _bad("a chunk's size line is too long")
+                    break
+                line = bytes(buffer[position : end_at + 1])
+                position = end_at + 1
+                done = self._line(line)
+        del buffer[:position]
+        return done
+
+    def _line(self, line: bytes) -> bool:
+        """Take a size line or a trailer; True at the end of the body."""
+        if not line.endswith(b"\r\n"):
+            raise _bad("a chunk's size line must end in CR LF")
+        self._overhead += len(line) + 2
+        if self._phase == self._TRAILER:
+            if self._overhead > TRAILER_BYTES_MAX:
+                raise _bad("trailers are too large")
+            return line == b"\r\n"
+        found = _SIZE_LINE.fullmatch(line, 0, len(line) - 2)
+        if found is None:
+            raise _bad("a chunk's size must be hexadecimal digits")
+        self._need = int(found[1], 16)
+        self.size += self._need
+        if self.size > self._bytes_max:
+            raise payload_too_large(self._bytes_max)
+        if self._overhead > OVERHEAD_BYTES_FREE + OVERHEAD_FACTOR_MAX * self.size:
+            raise _bad("chunk extensions are too large")
+        if self._need == 0:
+            self._phase, self._overhead = self._TRAILER, 0
+        else:
+            self._phase = self._DATA
+        return False
+
+    def body(self) -> bytes:
+        """The data."""
+        return bytes(self._data)
+
+
+def inflate(body: bytes, bytes_max: int) -> bytes:
+    """The content of a gzip body; raises 413 as soon as it is larger than `bytes_max`, 400 when it is not gzip."""
+    parts: list[bytes] = []
+    size = 0
+    while body:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(body, bytes_max - size + 1)
+        except zlib.error as error:
+            raise _bad("the body is not valid gzip") from error
+        size += len(part)
+        if size > bytes_max:
+            raise payload_too_large(bytes_max)
+        if not member.eof:
+            raise _bad("the gzip body is not complete")
+        parts.append(part)
+        body = member.unused_data
+    return b"".join(parts)

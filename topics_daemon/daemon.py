@@ -1,0 +1,288 @@
+"""The daemon while it runs: everything that connections and routes share, and the drive of the engine.
+
+One loop iteration is one tick. Requests that arrive in it are submitted to the engine as they are read; `wake` has
+asked for one `_turn` after all of them, which writes what they staged with one system call, completes their tickets
+(and so their answers), starts the sync that is due in its own thread, and wakes who waits for new records.
+
+What is not here: how a process starts and stops (`lifecycle`), sockets (`listen`), the protocol (`http1`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from engine.core import Core, Ticket
+from engine.errors import Code, TopicsError, Unavailable
+from engine.fs import Fs
+from topics_daemon.auth import Gate, OpenGate
+from topics_daemon.config import Config
+from topics_daemon.guard import Hosts
+from topics_daemon.guard import check as check_guard
+from topics_daemon.head import Bounds, Head
+from topics_daemon.http1 import Connection, describe
+from topics_daemon.log import Log
+from topics_daemon.pump import Pump
+from topics_daemon.routes.table import Route, assign
+from topics_daemon.sessions import Sessions
+from topics_daemon.worker import Worker
+
+T = TypeVar("T")
+
+HEADS_MAX: Final = 2048
+"""Distinct heads that a door remembers; the oldest is forgotten first."""
+HEAD_BYTES_KEPT_MAX: Final = 2048
+"""Longer heads are not remembered: they are rarely sent twice, and memory is bounded by the product."""
+TICK_MS_MAX: Final = 500
+"""Longest time between two looks at the deadlines."""
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Deadlines of connections, in seconds."""
+
+    header_s: float
+    body_s: float
+    idle_s: float
+    stall_s: float
+
+
+class Door:
+    """A listener's side of a request: whose `Host` it accepts, and the heads that it has learned."""
+
+    __slots__ = ("_daemon", "_hosts", "heads")
+
+    def __init__(self, daemon: Daemon, hosts: Hosts | None) -> None:
+        self._daemon = daemon
+        self._hosts = hosts
+        self.heads: dict[bytes, Head] = {}
+
+    def learn(self, raw: bytes, head: Head) -> Head:
+        """Judge and route a head that was just parsed, and remember it."""
+        try:
+            check_guard(head, self._hosts)
+            assign(head, self._daemon.gate, self._daemon.limits.body_bytes)
+        except TopicsError as error:
+            head.refusal = error
+        if not head.unique and len(raw) <= HEAD_BYTES_KEPT_MAX:
+            if len(self.heads) >= HEADS_MAX:
+                del self.heads[next(iter(self.heads))]
+            self.heads[raw] = head
+        return head
+
+
+class Daemon:
+    """Shared state of one running daemon; owned by the loop's thread."""
+
+    def __init__(self, config: Config, log: Log, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.log = log
+        self.loop = loop
+        self.limits = config.limits()
+        self.gate: Gate = OpenGate()
+        self.started_s = time.monotonic()
+        self.core: Core | None = None
+        self.serving = False
+        """Whether requests are taken: recovered, and not stopping."""
+        self.draining = False
+        self.progress = 0.0
+        """How far recovery is, 0 … 1."""
+        self.connections: set[Connection] = set()
+        self.unsettled: list[Connection] = []
+        """Connections with several answers to join at the end of the tick."""
+        self.coarse_s = loop.time()
+        """The loop's time as of the last look at the deadlines."""
+        self.inflight = 0
+        self.inflight_max: int = config["max_inflight_per_key"] or sys.maxsize
+        self.buffered_bytes = 0
+        self.buffer_bytes_max: int = config["max_request_buffer_bytes"]
+        self.head_bounds = Bounds(config["max_header_bytes"], config["max_url_bytes"], config["max_headers"])
+        self.timeouts = Timeouts(
+            config["header_timeout_ms"] / 1000,
+            config["body_timeout_ms"] / 1000,
+            config["idle_timeout_ms"] / 1000,
+            config["stall_timeout_ms"] / 1000,
+        )
+        self.pump = Pump(self)
+        self.sessions = Sessions(self)
+        self._turn_due = False
+        self._syncer: Worker | None = None
+        self._filler: Worker | None = None
+        self._chore_runs = False
+        self._pulse: asyncio.TimerHandle | None = None
+        least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
+        self._tick_s = min(TICK_MS_MAX, max(20, int(least * 250))) / 1000
+        self._ticker = loop.call_later(self._tick_s, self._tick)
+
+    # -- what requests need ----------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Core:
+        """The engine, for handlers: they only run while there is one."""
+        assert self.core is not None, "no request is taken before recovery is done"
+        return self.core
+
+    def check_serving(self, route: Route) -> None:
+        """Raise why this request is not taken now; probes always are."""
+        if route.probe:
+            return
+        if self.draining:
+            raise Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping")
+        if not self.serving:
+            raise self.not_ready()
+        if self.inflight >= self.inflight_max:
+            raise Unavailable(
+                Code.THROTTLED,
+                "too many requests are in flight; try again",
+                {"limit": "max_inflight_per_key", "max": self.inflight_max},
+            )
+
+    def not_ready(self) -> Unavailable:
+        """The 503 of a daemon that is still recovering."""
+        return Unavailable(
+            Code.NOT_READY, "the daemon is replaying its log", {"replay_progress": round(self.progress, 4)}
+        )
+
+    def refuse_connection(self) -> TopicsError | None:
+        """Why a new connection is turned away, or None."""
+        maximum: int = self.config["max_connections"]
+        if len(self.connections) < maximum:
+            return None
+        self.log.warning("connection refused", limit="max_connections", max=maximum)
+        return Unavailable(
+            Code.THROTTLED, "too many connections; try again", {"limit": "max_connections", "max": maximum}
+        )
+
+    def internal_error(self, error: BaseException) -> TopicsError:
+        """Log a bug under an id, and make the 500 that carries nothing but this id."""
+        incident = secrets.token_hex(8)
+        self.log.error("internal error", id=incident, **describe(error))
+        return Unavailable(Code.INTERNAL, "a bug in the daemon; its log has more under this id", {"id": incident})
+
+    # -- the drive -------------------------------------------------------------------------------------------------
+
+    def adopt(self, core: Core, fs: Fs) -> None:
+        """Take over a recovered engine, and begin to serve."""
+        self.core = core
+        self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._bug)
+        self._filler = Worker("chores", self.loop, fs, self._chore_done, self._bug)
+        self.serving = True
+        self.wake()
+
+    def follow(self, ticket: Ticket[T], on_done: Callable[[Ticket[T]], None]) -> None:
+        """Call `on_done` when the ticket completes, perhaps at once; and see to it that it will."""
+        if ticket.done:
+            on_done(ticket)
+        else:
+            ticket.on_done = on_done
+        self.wake()
+
+    def wake(self) -> None:
+        """Ask for a turn after everything that this loop iteration brings."""
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        core = self.core
+        if core is None:
+            return
+        try:
+            core.turn()
+            self._start_jobs(core)
+        except Exception as error:  # noqa: BLE001 — whatever it is, the process must end
+            self._bug(error)
+        if core.fresh:
+            self.pump.wake(core.fresh)
+            core.fresh.clear()
+        if self.unsettled:
+            unsettled, self.unsettled = self.unsettled, []
+            for connection in unsettled:
+                connection.flush()
+        if self._pulse is None and core.busy:
+            self._pulse = self.loop.call_later(core.settings.sync_interval_ms / 1000, self._beat)
+
+    def _start_jobs(self, core: Core) -> None:
+        """Hand out the syncs and the chore that are due."""
+        assert self._syncer is not None
+        assert self._filler is not None
+        while (job := core.sync_job()) is not None:
+            self._syncer.submit(job)
+        if not self._chore_runs and (chore := core.chore()) is not None:
+            self._chore_runs = True
+            self._filler.submit(chore)
+
+    def _sync_done(self, job: Any, error: OSError | None) -> None:
+        assert self.core is not None
+        if error is not None:
+            self.log.error("sync failed", shard=job.shard, error=error)
+        try:
+            self.core.sync_done(job, error)
+        except Exception as bug:  # noqa: BLE001 — whatever it is, the process must end
+            self._bug(bug)
+        self.pump.synced()
+        self.wake()
+
+    def _chore_done(self, chore: Any, error: OSError | None) -> None:
+        assert self.core is not None
+        self._chore_runs = False
+        if error is not None:
+            self.log.warning("log space could not be prepared", error=error)
+        try:
+            self.core.chore_done(chore, error)
+        except Exception as bug:  # noqa: BLE001 — whatever it is, the process must end
+            self._bug(bug)
+        self.wake()
+
+    def _beat(self) -> None:
+        """Time has passed while the engine has work of its own (background syncs, marks)."""
+        self._pulse = None
+        self._advance()
+        self.wake()
+
+    def _advance(self) -> None:
+        if self.core is not None:
+            try:
+                self.core.advance()
+            except Exception as error:  # noqa: BLE001 — whatever it is, the process must end
+                self._bug(error)
+
+    def _bug(self, error: BaseException) -> None:
+        """The engine's state can no longer be trusted: end at once, recovery knows what was acked (faults.md F15)."""
+        self.internal_error(error)
+        self.die(74)
+
+    die: Any = sys.exit
+
+    def _tick(self) -> None:
+        """The coarse timer: deadlines of connections, heartbeats, sessions, engine time."""
+        now = self.coarse_s = self.loop.time()
+        for connection in list(self.connections):
+            connection.check(now)
+        self.pump.beat(now)
+        self.sessions.collect(now)
+        if self.core is not None:
+            was = self.core.read_only
+            self._advance()
+            if self.core.read_only is not None and was is None:
+                self.log.error("read only", why=self.core.read_only)
+            self.wake()
+        self._ticker = self.loop.call_later(self._tick_s, self._tick)
+
+    def halt(self, timeout_s: float) -> bool:
+        """Stop the timers and threads; what they did is taken back first. False when a thread hangs in a disk."""
+        self._ticker.cancel()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        clean = True
+        for worker in (self._syncer, self._filler):
+            if worker is not None:
+                clean = worker.stop(timeout_s) and clean
+        self._syncer = self._filler = None
+        return clean

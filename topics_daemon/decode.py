@@ -1,0 +1,373 @@
+"""Request bodies → what the engine takes: JSON, NDJSON and lines into a `Batch`, the other bodies into their structs.
+
+`data` and `meta` stay the bytes that were received (msgspec `Raw`), so numbers, escapes, key order and inner white
+space come back exactly. What msgspec does not judge is judged here: UTF-8 (`isascii()` first, which is nearly free),
+depth, and lone surrogate escapes, which msgspec refuses even where it only skips but which belong to whoever wrote
+them (see `_hide_lone_surrogates`).
+
+Fields that we do not know are ignored, but said: bodies are decoded strictly, and only when that fails for an unknown
+field they are decoded again leniently and their names collected. The hot path pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from engine.commands import Batch
+from engine.errors import Refused, invalid
+from engine.limits import Limits
+from engine.types import ConfigChanges
+
+T = TypeVar("T")
+
+WARNINGS_MAX: Final = 16
+"""Unknown fields that are named in one answer."""
+FIELD_CHARS_MAX: Final = 64
+"""Characters of an unknown field's name that are shown."""
+OWN_DEPTH: Final = 3
+"""Levels of a write body above a record's data: body, records, record. They do not count toward the bound."""
+
+
+class RecordIn(msgspec.Struct, gc=False):
+    """One record as clients send it."""
+
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw | None = None
+
+
+class StrictRecordIn(RecordIn, gc=False, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+
+class WriteIn(msgspec.Struct):
+    """The JSON body of a write."""
+
+    records: list[RecordIn]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: Raw | None = None
+    disable_backpressure: bool = False
+    ack: str | None = None
+    return_seqs: bool = True
+
+
+class StrictWriteIn(WriteIn, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+    records: list[StrictRecordIn]  # type: ignore[assignment]  # narrows the element, which the subclass only decodes
+
+
+class Write(msgspec.Struct):
+    """A decoded write, whatever it came as."""
+
+    batch: Batch
+    key: bytes | None = None
+    create: bool | None = None
+    config: ConfigChanges | None = None
+    ack_fsync: bool = False
+    return_seqs: bool = True
+    warnings: list[str] | None = None
+
+
+_STRICT_WRITE: Final = msgspec.json.Decoder(StrictWriteIn)
+_WRITE: Final = msgspec.json.Decoder(WriteIn)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
+_RECORD_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+_PARTS: Final = msgspec.json.Decoder(dict[str, dict[str, Raw] | None])
+_LINES: Final = msgspec.json.Decoder(Raw)
+
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_LONE_SURROGATES: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u)(?=[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_HIDDEN: Final = b"\xff\xfe"
+"""Stands for `\\u` of a lone surrogate while msgspec parses; no valid UTF-8 holds it."""
+
+
+def check_utf8(body: bytes) -> None:
+    """Raise the 400 for a body that is not UTF-8."""
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise invalid(f"the body is not valid UTF-8 at byte {error.start}") from error
+
+
+def is_deeper(value: bytes, depth_max: int) -> bool:
+    """Whether valid JSON nests deeper than `depth_max`; cheap unless it has more brackets than that."""
+    if value.count(b"[") + value.count(b"{") <= depth_max:
+        return False
+    brackets = _STRINGS.sub(b"", value).translate(_ONE_BRACKET, _NOT_BRACKETS)
+    for _ in range(depth_max):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+def _hide_lone_surrogates(body: bytes) -> bytes:
+    r"""Replace the `\u` of each surrogate escape that has no partner by bytes that msgspec lets pass."""
+    return _LONE_SURROGATES.sub(lambda found: _HIDDEN if found[1] else found[0], body)
+
+
+def _show(body: bytes) -> bytes:
+    return body.replace(_HIDDEN, b"\\u")
+
+
+def _refusal(error: msgspec.MsgspecError | RecursionError) -> Refused:
+    """The 400 for a body that msgspec cannot read; names the field where there is one."""
+    if isinstance(error, RecursionError):
+        return invalid("the JSON nests too deep")
+    text = str(error)
+    _, marker, path = text.partition(" - at `$.")
+    if marker:
+        return invalid(f"the body is not as documented: {text}", re.split(r"[^A-Za-z0-9_]", path)[0] or None)
+    found = re.search(r"required field `(\w+)`", text)
+    return invalid(f"the body is not valid: {text}", found[1] if found else None)
+
+
+def _unknown(names: set[str], fields: tuple[str, ...], where: str, warnings: list[str]) -> None:
+    for name in sorted(names.difference(fields)):
+        if len(warnings) < WARNINGS_MAX:
+            warnings.append(f"unknown field {where}{name[:FIELD_CHARS_MAX]}")
+
+
+def decode(
+    strict: msgspec.json.Decoder[T],
+    body: bytes,
+    limits: Limits,
+    warnings: list[str],
+    *,
+    depth: int | None = None,
+    checked: bool = False,
+    lenient: msgspec.json.Decoder[Any] | None = None,
+    part_fields: tuple[str, ...] = (),
+) -> T:
+    """Read a body that is an object, with a decoder that forbids unknown fields; those become `warnings`.
+
+    `depth` overrides the bound on nesting; `checked` says that UTF-8 was looked at before. For bodies with a part for
+    each of several topics, `lenient` is a decoder that lets unknown fields of parts pass, and `part_fields` are known.
+    """
+    if not checked:
+        check_utf8(body)
+    body = body or b"{}"
+    try:
+        if is_deeper(body, depth if depth is not None else limits.nesting):
+            raise RecursionError
+        try:
+            return strict.decode(body)
+        except msgspec.ValidationError as error:
+            if "unknown field" not in str(error):
+                raise
+        members = _OBJECT.decode(body)
+        fields: tuple[str, ...] = strict.type.__struct_fields__  # type: ignore[attr-defined]  # T is always a Struct
+        _unknown(set(members), fields, "", warnings)
+        if lenient is not None and "topics" in members:
+            names: set[str] = set()
+            for part in _PARTS.decode(members["topics"]).values():
+                names.update(part or ())
+            _unknown(names, part_fields, "topics[].", warnings)
+        known = msgspec.json.encode({name: members[name] for name in fields if name in members})
+        read: T = (lenient or strict).decode(known)
+        return read
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _refusal(error) from error
+
+
+def decode_changes(body: bytes, limits: Limits, warnings: list[str], where: str = "") -> ConfigChanges:
+    """Read a topic's configuration."""
+    found: list[str] = []
+    changes = decode(_CHANGES, body, limits, found)
+    warnings.extend(text.replace("unknown field ", f"unknown field {where}", 1) for text in found)
+    return changes
+
+
+class StrictChanges(ConfigChanges, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration that fails at what is unknown."""
+
+
+_CHANGES: Final = msgspec.json.Decoder(StrictChanges)
+
+
+def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
+    """Read the JSON body of a write; the batch is not checked against the bounds of records yet.
+
+    `node` is the default for records and bodies that name none.
+    """
+    check_utf8(body)
+    warnings: list[str] | None = None
+    hidden = False
+    try:
+        try:
+            read: WriteIn = _STRICT_WRITE.decode(body)
+        except msgspec.ValidationError as error:
+            if "unknown field" not in str(error):
+                raise
+            read, warnings = _decode_write_leniently(body)
+        except msgspec.DecodeError:
+            # Perhaps only for a lone surrogate escape, which is the writer's business. Once more without them.
+            masked = _hide_lone_surrogates(body) if b"\\u" in body else body
+            if masked == body:
+                raise
+            hidden = True
+            try:
+                read = _STRICT_WRITE.decode(masked)
+            except msgspec.ValidationError as error:
+                if "unknown field" not in str(error):
+                    raise
+                read, warnings = _decode_write_leniently(masked)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _refusal(error) from error
+    except UnicodeDecodeError as error:
+        raise invalid("tag, node and keys must not hold lone surrogates") from error
+    if read.node is None:
+        read.node = node
+    write = _write_of(read, limits, hidden)
+    if read.config is not None:
+        warnings = warnings or []
+        write.config = decode_changes(bytes(read.config), limits, warnings, "config.")
+    write.warnings = warnings or None
+    return write
+
+
+def _decode_write_leniently(body: bytes) -> tuple[WriteIn, list[str]]:
+    read = _WRITE.decode(body)
+    warnings: list[str] = []
+    members = _OBJECT.decode(body)
+    _unknown(set(members), WriteIn.__struct_fields__, "", warnings)
+    names: set[str] = set()
+    for record in _RECORD_OBJECTS.decode(members["records"]):
+        names.update(record)
+    _unknown(names, RecordIn.__struct_fields__, "records[].", warnings)
+    return read, warnings
+
+
+def _write_of(read: WriteIn, limits: Limits, hidden: bool) -> Write:
+    """Columns out of records: the loop that every written record passes through."""
+    records = read.records
+    datas = [bytes(record.data) for record in records]
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+    metas: list[bytes | None] | None = None
+    for record in records:
+        if record.tag is not None or record.node is not None or record.meta is not None:
+            tags = [record.tag for record in records]
+            nodes = [record.node for record in records]
+            metas = [None if record.meta is None else bytes(record.meta) for record in records]
+            break
+    if read.node is not None:
+        nodes = [read.node if node is None else node for node in nodes] if nodes else [read.node] * len(records)
+    if hidden:
+        datas = [_show(data) for data in datas]
+        metas = [None if meta is None else _show(meta) for meta in metas] if metas is not None else None
+    check_depth(datas, limits)
+    if metas is not None:
+        check_depth([meta for meta in metas if meta is not None], limits)
+        metas = metas if any(metas) else None
+    if tags is not None:
+        tags = tags if tags.count(None) < len(tags) else None
+    if nodes is not None:
+        nodes = nodes if nodes.count(None) < len(nodes) else None
+    if read.ack is not None and read.ack != "fsync":
+        raise invalid('ack must be "fsync"', "ack")
+    return Write(
+        Batch(datas, tags=tags, nodes=nodes, metas=metas),
+        None if read.idempotency_key is None else check_key(read.idempotency_key, limits),
+        read.create,
+        None,
+        read.ack is not None,
+        read.return_seqs,
+    )
+
+
+def check_depth(values: list[bytes], limits: Limits) -> None:
+    """Raise the 400 for a value that nests too deep; values too short to do so cost one comparison of lengths."""
+    if not values or len(max(values, key=len)) <= 2 * limits.nesting:
+        return
+    for value in values:
+        if len(value) > 2 * limits.nesting and is_deeper(value, limits.nesting):
+            raise invalid(f"JSON may nest {limits.nesting} deep", "records")
+
+
+def check_key(key: str, limits: Limits) -> bytes:
+    """An idempotency key as the engine keeps it, or the 400 for its size."""
+    encoded = key.encode()
+    if not 0 < len(encoded) <= limits.idempotency_key_bytes:
+        raise invalid(f"idempotency_key must hold 1 to {limits.idempotency_key_bytes} bytes", "idempotency_key")
+    return encoded
+
+
+class ManyIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v0/write`."""
+
+    topics: dict[str, Raw]
+    node: str | None = None
+
+
+_MANY: Final = msgspec.json.Decoder(ManyIn)
+
+
+def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[str, bytes], str | None]:
+    """Read the body of a write to several topics: a write body for each, and the default node."""
+    check_utf8(body)
+    masked = _hide_lone_surrogates(body) if b"\\u" in body else body
+    read = decode(_MANY, masked, limits, warnings, depth=limits.nesting + OWN_DEPTH + 2, checked=True)
+    return {name: _show(bytes(raw)) for name, raw in read.topics.items()}, read.node
+
+
+def split_lines(body: bytes) -> list[bytes]:
+    r"""The lines of a body: `\n` or `\r\n` ends one, the last may be unended."""
+    lines = body.replace(b"\r\n", b"\n").split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def decode_ndjson(body: bytes, limits: Limits) -> list[bytes]:
+    """The values of an NDJSON body, verbatim but for white space around them; blank lines are skipped."""
+    check_utf8(body)
+    lines = [stripped for line in body.split(b"\n") if (stripped := line.strip(b" \t\r"))]
+    try:
+        values = [bytes(value) for value in _LINES.decode_lines(body)]
+    except (msgspec.MsgspecError, RecursionError):
+        values = []
+    if values != lines:
+        # Malformed, or not a value a line: find the line that is at fault, or prove that there is none.
+        values = [_line_value(line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip(b" \t\r")]
+    check_depth(values, limits)
+    return values
+
+
+def _line_value(line: bytes, number: int) -> bytes:
+    line = line.strip(b" \t\r")
+    masked = _hide_lone_surrogates(line) if b"\\u" in line else line
+    try:
+        return _show(bytes(_LINES.decode(masked)))
+    except RecursionError as error:
+        raise invalid(f"line {number} nests too deep", "records") from error
+    except msgspec.MsgspecError as error:
+        text = str(error).removeprefix("JSON is malformed: ")
+        raise invalid(f"line {number} is not JSON: {text}", "records") from error
+
+
+def decode_text_lines(body: bytes) -> list[bytes]:
+    """The lines of a `text/x-lines` body, each encoded as a JSON string."""
+    check_utf8(body)
+    encode = msgspec.json.encode
+    return [encode(line.decode()) for line in split_lines(body)]
+
+
+def check_names(query: dict[str, Any], known: frozenset[str], warnings: list[str]) -> None:
+    """Say which query parameters are unknown."""
+    if query.keys() - known:
+        _unknown(set(query), tuple(known), "", warnings)

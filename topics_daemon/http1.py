@@ -1,0 +1,522 @@
+"""One HTTP/1.1 connection: bytes in, requests run, answers out in order.
+
+The hot path is `data_received`: a chunk that is exactly one request, whose head is in the memo, is run with no
+parsing, no task, no future. Everything else goes through `_advance`, a loop over the phases of a connection:
+
+    HEAD ──head complete──► BODY / CHUNKED ──body complete──► run ──► HEAD
+      │                                                    └─► WAIT (an earlier answer has to come first) ──► run
+      ├─► STREAM   an SSE stream owns the connection; what the client sends is dropped
+      └─► LINGER   the last answer is out, the rest of an unread body is dropped, then the connection closes
+
+Requests may be pipelined; answers leave in order. A request whose answer comes later is an `Exchange` in `pending`.
+Writes may run while earlier writes are pending, so that they share a tick; anything else waits until `pending` is
+empty, so that it sees what the requests before it did.
+
+Deadlines are kept by one coarse timer of the daemon, which calls `check` now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from engine.errors import Code, Refused, TopicsError
+from topics_daemon.answers import CONTINUE, error_answer
+from topics_daemon.body import Chunks, inflate, payload_too_large
+from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon, Door
+    from topics_daemon.streams import Stream
+
+PENDING_MAX: Final = 64
+"""Pipelined requests of one connection that may wait for their answers."""
+INBUF_BYTES_MAX: Final = 256 * 1024
+"""Input held back while a connection cannot go on; then reading pauses."""
+DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
+"""A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
+LINGER_S: Final = 3.0
+"""How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
+BODY_GRACE_S: Final = 5.0
+"""A body may start slowly: the floor on its rate counts from here on."""
+BODY_RATE_MIN: Final = 1024
+"""Bytes a second that a body has to bring on average."""
+
+
+class Phase(IntEnum):
+    """Where a connection is."""
+
+    HEAD = 0
+    BODY = 1
+    CHUNKED = 2
+    WAIT = 3
+    STREAM = 4
+    LINGER = 5
+    CLOSED = 6
+
+
+class Exchange:
+    """A request whose answer is not there yet: it holds its place in the order of answers."""
+
+    __slots__ = ("answer", "connection", "counted", "head", "last", "started_ns")
+
+    def __init__(self, connection: Connection, head: Head | None, started_ns: int, *, counted: bool = True) -> None:
+        self.connection = connection
+        self.head = head
+        self.started_ns = started_ns
+        self.answer: bytes | None = None
+        self.last = head is None or not head.keep_alive
+        """Whether the connection ends with this answer."""
+        self.counted = counted
+        """Whether it counts as in flight (long polls do not)."""
+        if counted:
+            connection.daemon.inflight += 1
+        connection.pending.append(self)
+        connection.fast = False
+
+    def finish(self, answer: bytes) -> None:
+        """Give the answer; it leaves when the ones before it have."""
+        if self.answer is not None:
+            return
+        self.answer = answer
+        if self.counted:
+            self.connection.daemon.inflight -= 1
+        self.connection.settle()
+
+    def fail(self, error: TopicsError) -> None:
+        """Give an error as the answer."""
+        self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
+
+    def gone(self) -> None:
+        """The client is gone; whoever waits on its behalf may stop."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection; `door` says which listener it came through."""
+
+    __slots__ = (
+        "_advancing",
+        "_body_since",
+        "_chunks",
+        "_daemon_waits",
+        "_eof",
+        "_head",
+        "_head_since",
+        "_inbuf",
+        "_linger_since",
+        "_received",
+        "_scan",
+        "_stuck_bytes",
+        "_stuck_since",
+        "_waiting",
+        "daemon",
+        "door",
+        "fast",
+        "heads",
+        "heard",
+        "only_pipelined",
+        "paused",
+        "pending",
+        "phase",
+        "reading",
+        "stream",
+        "transport",
+    )
+
+    def __init__(self, daemon: Daemon, door: Door) -> None:
+        self.daemon = daemon
+        self.door = door
+        self.heads = door.heads
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.pending: deque[Exchange] = deque()
+        self.only_pipelined = True
+        self.phase = Phase.HEAD
+        self.fast = True
+        """Whether the next chunk may take the hot path: nothing is buffered, pending or closing."""
+        self.paused = False
+        self.reading = True
+        self.heard = 0.0
+        self.stream: Stream | None = None
+        self._inbuf = bytearray()
+        self._scan = 0
+        self._head: Head | None = None
+        self._chunks: Chunks | None = None
+        self._received = 0
+        self._eof = False
+        self._head_since = self._body_since = self._linger_since = 0.0
+        self._stuck_bytes = 0
+        self._stuck_since = 0.0
+        self._daemon_waits = False
+        self._advancing = False
+        self._waiting = b""
+
+    # -- what the loop calls ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        daemon = self.daemon
+        self.heard = daemon.coarse_s
+        refusal = daemon.refuse_connection()
+        daemon.connections.add(self)
+        if refusal is not None:
+            self._refuse(None, refusal, time.perf_counter_ns())
+
+    def data_received(self, data: bytes) -> None:
+        daemon = self.daemon
+        if self.fast and daemon.serving:
+            end = data.find(b"\r\n\r\n") + 4
+            head = self.heads.get(data[:end])
+            if head is not None and len(data) == end + head.length and head.coding == "identity":
+                self.heard = daemon.coarse_s
+                self._run(head, data[end:])
+                return
+        self.heard = daemon.coarse_s
+        if self.phase < Phase.STREAM:
+            self.fast = False
+            self._inbuf += data
+            if self.phase is Phase.BODY or self.phase is Phase.CHUNKED:
+                self._received += len(data)
+                daemon.buffered_bytes += len(data)
+            self._guarded_advance()
+
+    def eof_received(self) -> bool:
+        """A client that has sent all it will may still read: what is pending is answered first."""
+        self._eof = True
+        return self.phase is Phase.WAIT or bool(self.pending and self.phase is Phase.HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.phase = Phase.CLOSED
+        self.fast = False
+        self.daemon.connections.discard(self)
+        self._forget_body()
+        if self.stream is not None:
+            self.stream.gone()
+            self.stream = None
+        for exchange in self.pending:
+            exchange.gone()
+        self.pending.clear()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.fast = False
+        if self.stream is not None:
+            self.stream.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self.stream is not None:
+            self.stream.resume()
+        elif self.phase < Phase.STREAM:
+            self._guarded_advance()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _guarded_advance(self) -> None:
+        """`_advance`, with every refusal answered: nothing may escape into the loop."""
+        self._advancing = True
+        try:
+            self._advance()
+        except TopicsError as error:
+            self._refuse(self._head, error, time.perf_counter_ns())
+        except Exception as error:  # noqa: BLE001 — a bug costs one answer, not the daemon
+            self._refuse(self._head, self.daemon.internal_error(error), time.perf_counter_ns())
+        finally:
+            self._advancing = False
+
+    def _advance(self) -> None:
+        """Go on with what is buffered as far as it leads."""
+        while True:
+            if self.phase is Phase.HEAD:
+                if not self._inbuf or not self._may_start() or not self._take_head():
+                    break
+            elif self.phase is Phase.BODY:
+                assert self._head is not None
+                if len(self._inbuf) < self._head.length:
+                    self._check_budget()
+                    break
+                body = bytes(self._inbuf[: self._head.length])
+                del self._inbuf[: self._head.length]
+                self._body_complete(body)
+            elif self.phase is Phase.CHUNKED:
+                assert self._chunks is not None
+                if not self._chunks.feed(self._inbuf):
+                    self._check_budget()
+                    break
+                self._body_complete(self._chunks.body())
+            elif self.phase is not Phase.WAIT or not self._start_waiting():
+                break
+        self._settle_reading()
+
+    def _may_start(self) -> bool:
+        """Whether another request may be taken up now."""
+        return not self.paused and len(self.pending) < PENDING_MAX and not self.transport.is_closing()
+
+    def _settle_reading(self) -> None:
+        """Stop or go on reading, and say whether the next chunk may take the hot path."""
+        if self.phase >= Phase.STREAM:
+            return
+        stuck = self.phase is Phase.WAIT or (self.phase is Phase.HEAD and not self._may_start())
+        if stuck and len(self._inbuf) > INBUF_BYTES_MAX:
+            if self.reading:
+                self.reading = False
+                self.transport.pause_reading()
+        elif not self.reading:
+            self.reading = True
+            self.transport.resume_reading()
+        self.fast = self.phase is Phase.HEAD and not self._inbuf and not self.pending and not self.paused
+
+    def _take_head(self) -> bool:
+        """Read a head off the buffer, if it is all there; False when more has to come."""
+        inbuf = self._inbuf
+        bounds = self.daemon.head_bounds
+        end = inbuf.find(b"\r\n\r\n", self._scan) + 4
+        if end < 4:
+            if self._scan == 0:
+                self._head_since = self.daemon.loop.time()
+            if PLAUSIBLE_START.match(inbuf) is None:
+                # Whoever talks like this does not speak HTTP: there is nobody to answer.
+                self.phase = Phase.LINGER
+                self.transport.abort()
+                return False
+            if len(inbuf) > min(bounds.line_bytes, bounds.head_bytes) and b"\n" not in inbuf:
+                raise too_long(True)
+            if len(inbuf) > bounds.head_bytes or inbuf.count(b"\n") > bounds.lines + 1:
+                raise too_long(False)
+            self._check_line_ends(inbuf)
+            self._scan = max(len(inbuf) - 3, 0)
+            return False
+        raw = bytes(inbuf[:end])
+        head = self.heads.get(raw)
+        if head is None:
+            if PLAUSIBLE_START.match(raw) is None:
+                self.phase = Phase.LINGER
+                self.transport.abort()
+                return False
+            head = self.door.learn(raw, parse(raw, bounds))
+        del inbuf[:end]
+        self._scan = 0
+        self._head = head
+        self._head_complete(head)
+        return True
+
+    def _check_line_ends(self, inbuf: bytearray) -> None:
+        """Refuse a bare line feed as soon as it is there: the end of such a head would never be found."""
+        newline = inbuf.find(b"\n", self._scan)
+        while newline >= 0:
+            if newline == 0 or inbuf[newline - 1] != 0x0D:
+                check_shape(inbuf, self.daemon.head_bounds)
+            newline = inbuf.find(b"\n", newline + 1)
+
+    def _head_complete(self, head: Head) -> None:
+        """Decide what happens to the body of a request whose head is there."""
+        if not head.has_body:
+            self._body_complete(b"")
+            return
+        refusal = head.refusal
+        small = 0 < head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
+        if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
+            raise refusal
+        self._received = len(self._inbuf)
+        self.daemon.buffered_bytes += self._received
+        self._body_since = self.daemon.loop.time()
+        if head.chunked:
+            self._chunks = Chunks(self.daemon.limits.body_bytes)
+            self.phase = Phase.CHUNKED
+        else:
+            self.phase = Phase.BODY
+        if head.expects_continue and len(self._inbuf) < max(head.length, 1) and not self.pending:
+            self.transport.write(CONTINUE)
+
+    def _check_budget(self) -> None:
+        """Refuse when the bodies of all connections together take too much memory."""
+        daemon = self.daemon
+        if daemon.buffered_bytes > daemon.buffer_bytes_max and self._received > DRAIN_BODY_BYTES_MAX:
+            raise Refused(
+                Code.THROTTLED,
+                "too many large requests at once; try again",
+                {"limit": "max_request_buffer_bytes", "max": daemon.buffer_bytes_max},
+            )
+
+    def _forget_body(self) -> None:
+        self.daemon.buffered_bytes -= self._received
+        self._received = 0
+        self._chunks = None
+
+    def _body_complete(self, body: bytes) -> None:
+        """A whole request is there: run it, or make it wait for its turn."""
+        self._forget_body()
+        head = self._head
+        assert head is not None
+        if body and head.coding == "gzip" and head.refusal is None:
+            body = inflate(body, self.daemon.limits.body_bytes)
+            if self.daemon.buffered_bytes + len(body) > self.daemon.buffer_bytes_max:
+                raise payload_too_large(self.daemon.limits.body_bytes)
+        pipelines = head.route is not None and head.route.pipelines
+        if self.pending and not (pipelines and self.only_pipelined):
+            self.phase = Phase.WAIT
+            self._waiting = body
+            return
+        self.phase = Phase.HEAD
+        self._head = None
+        self._run(head, body)
+
+    def _start_waiting(self) -> bool:
+        """Run the request that waited, if what it waited for is done."""
+        if self.pending or not self._may_start():
+            return False
+        head, body = self._head, self._waiting
+        assert head is not None
+        self._head, self._waiting = None, b""
+        self.phase = Phase.HEAD
+        self._run(head, body)
+        return True
+
+    def _run(self, head: Head, body: bytes) -> None:
+        """Answer a request, or let its handler do so later."""
+        started_ns = time.perf_counter_ns()
+        daemon = self.daemon
+        try:
+            if head.refusal is not None:
+                raise head.refusal
+            route = head.route
+            assert route is not None
+            if not daemon.serving or daemon.inflight >= daemon.inflight_max:
+                daemon.check_serving(route)
+            answer = route.handler(daemon, self, head, body, started_ns)
+            if answer is None:
+                if len(self.pending) == 1:
+                    self.only_pipelined = route.pipelines
+                return
+        except TopicsError as error:
+            answer = error_answer(head, error, started_ns)
+        except Exception as error:  # noqa: BLE001 — a bug costs one answer, not the daemon
+            answer = error_answer(head, daemon.internal_error(error), started_ns)
+        if self.pending:
+            Exchange(self, head, started_ns, counted=False).finish(answer)
+            return
+        self.transport.write(answer)
+        if not head.keep_alive or daemon.draining:
+            self._close()
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """An exchange has its answer: let go what may leave, joined with what else this tick brings."""
+        if self.phase is Phase.CLOSED:
+            return
+        if len(self.pending) > 1:
+            if not self._daemon_waits:
+                self._daemon_waits = True
+                self.daemon.unsettled.append(self)
+                self.daemon.wake()
+            return
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the answers at the front of the line, and go on with what waited for them."""
+        self._daemon_waits = False
+        pending = self.pending
+        answers: list[bytes] = []
+        last = False
+        while pending and pending[0].answer is not None and not last:
+            exchange = pending.popleft()
+            answers.append(cast(bytes, exchange.answer))
+            last = exchange.last
+        if self.phase is Phase.CLOSED or not answers:
+            return
+        self.transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        if self.phase is Phase.LINGER:
+            if last:
+                self._linger()
+        elif last or (not pending and (self.daemon.draining or (self._eof and not self._inbuf))):
+            self._close()
+        elif self._inbuf or self.phase is Phase.WAIT or not self.reading:
+            if not self._advancing:
+                self._guarded_advance()
+        elif not pending:
+            self.fast = self.phase is Phase.HEAD and not self.paused
+
+    def _refuse(self, head: Head | None, error: TopicsError, started_ns: int) -> None:
+        """Answer a request that is not read to its end, then close without cutting the answer short.
+
+        Requests before it still get their answers first.
+        """
+        self._forget_body()
+        self._inbuf = bytearray()
+        self._head = None
+        self.fast = False
+        self.phase = Phase.LINGER
+        self._linger_since = self.daemon.loop.time()
+        exchange = Exchange(self, head, started_ns, counted=False)
+        exchange.last = True
+        exchange.finish(error_answer(head, error, started_ns, close=True))
+
+    def _linger(self) -> None:
+        """The last answer is written: end our side, and drop what still comes until the other side has read it."""
+        self._linger_since = self.daemon.loop.time()
+        if not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _close(self) -> None:
+        """Close once everything is written."""
+        self.phase = Phase.LINGER
+        self.fast = False
+        self._linger_since = self.daemon.loop.time()
+        self.transport.close()
+
+    # -- streams and deadlines -------------------------------------------------------------------------------------
+
+    def become_stream(self, stream: Stream) -> None:
+        """Hand the connection over to an SSE stream for the rest of its life."""
+        self.phase = Phase.STREAM
+        self.fast = False
+        self.stream = stream
+        self._inbuf = bytearray()
+
+    def drain(self) -> None:
+        """The daemon stops: close now if nothing is going on, else after what is."""
+        if self.stream is None and not self.pending and self.phase is Phase.HEAD and not self._inbuf:
+            self._close()
+
+    def check(self, now: float) -> None:
+        """Enforce the deadlines; called by the daemon's coarse timer."""
+        times = self.daemon.timeouts
+        if self._is_stuck(now, times.stall_s):
+            if self.stream is not None:
+                self.stream.stalled()
+            else:
+                self.transport.abort()
+        elif self.phase is Phase.HEAD:
+            if self._inbuf:
+                if not self.pending and not self.paused and now - self._head_since > times.header_s:
+                    self.transport.abort()
+            elif not self.pending and not self.paused and now - self.heard > times.idle_s:
+                self._close()
+        elif self.phase is Phase.BODY or self.phase is Phase.CHUNKED:
+            took = now - self._body_since
+            grace = min(BODY_GRACE_S, times.body_s)
+            if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
+                self.transport.abort()
+        elif self.phase is Phase.LINGER and now - self._linger_since > LINGER_S:
+            self.transport.abort()
+
+    def _is_stuck(self, now: float, stall_s: float) -> bool:
+        """Whether the other side has taken nothing of what waits for it for too long."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting == 0 or waiting != self._stuck_bytes:
+            self._stuck_bytes = waiting
+            self._stuck_since = now
+            return False
+        return now - self._stuck_since > stall_s
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What the log says about an exception that is a bug: its kind and place, never its text with payload in it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "?"
+    return {"error": type(error).__name__, "at": place}

@@ -1,0 +1,350 @@
+"""How the daemon starts and stops.
+
+    lock ─► bind ─► recover (in a thread, while probes are answered and everything else gets 503) ─► ready
+    SIGTERM/SIGINT ─► stop accepting ─► finish what is in flight ─► close the store ─► exit 0
+    a second signal ─► exit at once (128 + signal); recovery loses nothing that was acked
+
+The lock on the data directory comes first: whoever has it may replace a stale socket, and a second daemon stops
+before it has touched anything. `READY=1` goes to systemd only when a request would succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from engine.clock import OsClock
+from engine.core import Core
+from engine.errors import StoreError
+from engine.fs import OsFs
+from engine.version import VERSION
+from topics_daemon.config import Config, Mistakes
+from topics_daemon.daemon import Daemon, Door
+from topics_daemon.guard import Hosts
+from topics_daemon.http1 import Connection, describe
+from topics_daemon.listen import (
+    CannotListen,
+    UnixDoor,
+    bind_tcp,
+    bind_unix,
+    check_exposure,
+    write_port_file,
+)
+from topics_daemon.log import Log
+
+FDS_RESERVED: Final = 64
+"""Descriptors kept for the log and the store: connections stop before a file could not be opened (faults.md F24)."""
+PROGRESS_S: Final = 1.0
+"""How often the progress of recovery is told."""
+LAST_BYTES_S: Final = 1.0
+"""How long connections may take to send what was written when the drain time is over."""
+
+
+class CannotStart(Exception):
+    """The daemon cannot start; `exit_code` says what the process ends with (operations.md)."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class LockContent(msgspec.Struct):
+    """What of the LOCK file names the owner."""
+
+    pid: int | None = None
+
+
+def open_root(config: Config) -> OsFs:
+    """Make and open the data directory, check whose it is, and lock it."""
+    path: str = config["data_dir"]
+    try:
+        fs = OsFs(path, create=True)
+    except PermissionError as error:
+        raise CannotStart(f"cannot use the data directory {path}: {error.strerror}", 77) from error
+    except OSError as error:
+        raise CannotStart(f"cannot make or open the data directory {path}: {error.strerror}", 73) from error
+    found = os.stat(fs.root)
+    if found.st_uid != os.geteuid():
+        raise CannotStart(f"the data directory {fs.root} belongs to another user", 77)
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise CannotStart(f"the data directory {fs.root} can be written by others; chmod 700 it", 77)
+    try:
+        locked = fs.lock()
+    except OSError as error:
+        raise CannotStart(f"cannot lock the data directory {fs.root}: {error.strerror}", 74) from error
+    if not locked:
+        raise CannotStart(f"the data directory {fs.root} is in use by {_owner(fs.root)}", 73)
+    return fs
+
+
+def _owner(root: str) -> str:
+    """Who holds the lock, as far as the LOCK file says."""
+    try:
+        with open(os.path.join(root, "LOCK"), "rb") as file:
+            content = file.read(4096)
+        pid = msgspec.json.decode(content[: content.rfind(b"}") + 1], type=LockContent).pid
+    except (OSError, msgspec.MsgspecError):
+        pid = None
+    return f"process {pid}" if pid is not None else "another process"
+
+
+class Notifier:
+    """systemd's notification socket, if there is one (sd_notify(3))."""
+
+    def __init__(self) -> None:
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        watchdog_us = os.environ.get("WATCHDOG_USEC", "")
+        self.watchdog_s = int(watchdog_us) / 1e6 if watchdog_us.isascii() and watchdog_us.isdigit() else 0.0
+
+    def say(self, text: str) -> None:
+        """Send a message; nobody hearing it is no reason to stop."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+                sock.connect(self._address)
+                sock.sendall(text.encode())
+        except OSError:
+            # The supervisor went away; the daemon serves all the same.
+            pass
+
+
+class Life:
+    """One run of the daemon."""
+
+    def __init__(self, config: Config, log: Log, loop: asyncio.AbstractEventLoop, fs: OsFs) -> None:
+        self.config = config
+        self.log = log
+        self.loop = loop
+        self.fs = fs
+        self.daemon = Daemon(config, log, loop)
+        self.daemon.die = self._die
+        self.notifier = Notifier()
+        self._servers: list[asyncio.AbstractServer] = []
+        self._unix: UnixDoor | None = None
+        self._stop = asyncio.Event()
+        self._signals = 0
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    async def bind(self) -> None:
+        """Open the doors."""
+        config, daemon = self.config, self.daemon
+        check_exposure(config)
+        try:
+            hosts = Hosts(config["allowed_hosts"])
+        except ValueError as error:
+            raise Mistakes([f"allowed_hosts: {error}"]) from error
+        tcp = bind_tcp(config)
+        self._unix = bind_unix(config, self.log, os.environ)
+        door = Door(daemon, hosts)
+        for sock in tcp:
+            self._servers.append(await self.loop.create_server(lambda: Connection(daemon, door), sock=sock))
+        if self._unix is not None:
+            inner = Door(daemon, None)
+            self._servers.append(
+                await self.loop.create_unix_server(lambda: Connection(daemon, inner), sock=self._unix.sock)
+            )
+        if not self._servers:
+            raise Mistakes(["neither a port nor a socket to listen on"])
+        port = tcp[0].getsockname()[1] if tcp else None
+        if config["port_file"] and port is not None:
+            write_port_file(config["port_file"], port)
+        self.log.info(
+            "listening",
+            host=config["host"] if tcp else None,
+            port=port,
+            socket=self._unix.path if self._unix is not None else None,
+        )
+
+    async def recover(self) -> None:
+        """Open the store in a thread, telling how far it is; raises what `Core.open` raises."""
+        began = time.monotonic()
+        opening = self.loop.run_in_executor(None, self._open)
+        while True:
+            done, _ = await asyncio.wait({opening}, timeout=PROGRESS_S)
+            if done:
+                break
+            self.notifier.say(f"STATUS=recovering, {self.daemon.progress:.0%}")
+            self.log.info("recovering", progress=round(self.daemon.progress, 3))
+        core = opening.result()
+        for line in core.store.report:
+            self.log.warning("recovery", said=line)
+        self.daemon.adopt(core, self.fs)
+        self.log.info("ready", topics=len(core.catalog.tip), took_ms=int((time.monotonic() - began) * 1000))
+        self.notifier.say("READY=1\nSTATUS=serving")
+        self._feed_watchdog()
+
+    def _open(self) -> Core:
+        return Core.open(self.fs, OsClock(), self.config.engine_settings(), self.config.limits(), self._note_progress)
+
+    def _note_progress(self, progress: float) -> None:
+        self.daemon.progress = progress
+
+    def _feed_watchdog(self) -> None:
+        if self.notifier.watchdog_s:
+            self.notifier.say("WATCHDOG=1")
+            self.loop.call_later(self.notifier.watchdog_s / 3, self._feed_watchdog)
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    def on_signal(self, number: int) -> None:
+        """The first signal begins the stop, the second ends everything at once."""
+        self._signals += 1
+        if self._signals > 1:
+            self.log.warning("stopped at once", signal=number)
+            os._exit(128 + number)
+        self.log.info("stopping", signal=number)
+        self._stop.set()
+
+    async def stopped(self) -> None:
+        """Wait for the signal."""
+        await self._stop.wait()
+
+    async def drain(self) -> None:
+        """Stop accepting, and let what is in flight end within the drain time."""
+        daemon = self.daemon
+        self.notifier.say("STOPPING=1")
+        for server in self._servers:
+            server.close()
+        daemon.draining = True
+        daemon.serving = False
+        daemon.pump.shut()
+        until = self.loop.time() + self.config["drain_ms"] / 1000
+        while True:
+            for connection in list(daemon.connections):
+                connection.drain()
+            if not daemon.connections or self.loop.time() >= until:
+                break
+            await asyncio.sleep(0.01)
+        for connection in list(daemon.connections):
+            connection.transport.close()
+        last = self.loop.time() + LAST_BYTES_S
+        while daemon.connections and self.loop.time() < last:  # noqa: ASYNC110 — once, at the very end
+            await asyncio.sleep(0.01)
+        for connection in list(daemon.connections):
+            connection.transport.abort()
+
+    def close(self) -> int:
+        """Close the store and remove the socket; returns the exit code."""
+        code = 0
+        if not self.daemon.halt(self.config["drain_ms"] / 1000 + 1):
+            self.log.error("the disk does not answer; the store is left as after a crash")
+            code = 74
+        elif self.daemon.core is not None:
+            try:
+                self.daemon.core.close()
+            except OSError as error:
+                self.log.error("the store could not be closed cleanly", error=error)
+                code = 74
+        self.unbind()
+        if code == 0:
+            self.fs.shut()
+        self.log.info("stopped", code=code)
+        return code
+
+    def unbind(self) -> None:
+        """Close the listeners and remove what they left on disk."""
+        for server in self._servers:
+            server.close()
+        if self._unix is not None:
+            self._unix.remove()
+        port_file: str = self.config["port_file"]
+        if port_file:
+            try:
+                os.unlink(port_file)
+            except OSError:
+                # It was a courtesy to whoever started us; they may have removed it.
+                pass
+
+    def _die(self, code: int) -> None:
+        if self._unix is not None:
+            self._unix.remove()
+        os._exit(code)
+
+
+async def serve(config: Config, log: Log) -> int:
+    """Run the daemon until it is told to stop; returns the exit code. Raises what keeps it from starting."""
+    loop = asyncio.get_running_loop()
+    fs = open_root(config)
+    life = Life(config, log, loop, fs)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, life.on_signal, number)
+    try:
+        await life.bind()
+        opening = asyncio.ensure_future(life.recover())
+        stopping = asyncio.ensure_future(life.stopped())
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            # Recovery writes nothing before its verdict and may be repeated at any point: leaving it is safe.
+            log.info("stopped while recovering")
+            life.unbind()
+            os._exit(0)
+        opening.result()
+        await stopping
+    except BaseException:
+        life.unbind()
+        raise
+    await life.drain()
+    return life.close()
+
+
+def raise_file_limit(config: Config, log: Log) -> None:
+    """Ask for as many descriptors as the connections may need; say so when they cannot be had."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config["max_connections"] + FDS_RESERVED
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        reach = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reach, hard))
+        if reach < wanted:
+            config.values["max_connections"] = max(1, reach - FDS_RESERVED)
+            log.warning("fewer connections than configured", max_connections=config["max_connections"], files=reach)
+
+
+def run(config: Config, log: Log) -> int:
+    """Run the daemon in this process; returns the exit code."""
+    os.umask(0o077)
+    raise_file_limit(config, log)
+    log.info("starting", version=VERSION, pid=os.getpid(), data_dir=os.path.abspath(config["data_dir"]))
+    for warning in config.warnings:
+        log.warning("configuration", said=warning)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(serve(config, log))
+    except StoreError as error:
+        log.error("cannot open the store", error=error)
+        return error.exit_code
+    except (CannotStart, CannotListen) as error:
+        log.error("cannot start", error=error)
+        return error.exit_code
+    except Mistakes as error:
+        for line in error.lines:
+            log.error("configuration", error=line)
+        return error.exit_code
+    except OSError as error:
+        log.error("cannot start", error=error)
+        return 77 if error.errno in (errno.EACCES, errno.EPERM) else 74
+    except Exception as error:  # noqa: BLE001 — the last line of defence: logged, and an exit code
+        log.error("internal error", **describe(error), text=str(error))
+        return 74
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed; asyncio's own loop does the same, slower."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Any = uvloop.new_event_loop
+    return factory  # type: ignore[no-any-return]  # uvloop's stubs leave the loop's type open

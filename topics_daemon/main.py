@@ -1,0 +1,42 @@
+"""The entry of `topicsd`: command line → configuration → `lifecycle.run` → exit code.
+
+Exit codes (operations.md): 0 done, 64 usage, 73 locked or cannot be made, 74 I/O, 76 damaged data, 77 permission,
+78 configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from engine.version import VERSION
+from topics_daemon import config as settings
+from topics_daemon.lifecycle import run
+from topics_daemon.log import Log
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon with the arguments after the program's name; returns the exit code."""
+    try:
+        wants = settings.parse_flags(sys.argv[1:] if argv is None else argv)
+        if wants.help:
+            sys.stdout.write(settings.help_text(settings.program_name()))
+            return 0
+        if wants.version:
+            sys.stdout.write(f"topicsd {VERSION}\n")
+            return 0
+        config = settings.load(wants, os.environ)
+    except settings.Mistakes as error:
+        for line in error.lines:
+            sys.stderr.write(f"topicsd: {line}\n")
+        return error.exit_code
+    if wants.print_config:
+        sys.stdout.write(settings.print_config(config))
+        return 0
+    as_text = {"auto": None, "text": True, "json": False}[config["log_format"]]
+    return run(config, Log(as_text=as_text, level=config["log_level"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

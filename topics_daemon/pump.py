@@ -1,0 +1,255 @@
+"""From "this topic has something new" to the readers that wait for it: long polls, and streams.
+
+After each turn the engine names its fresh topics. Waiters (long polls) are poked at once; streams are put in line and
+served a page each, round and round, for at most `SLICE_S` before other work of the loop gets its turn. Watchers that
+stand at the same place with the same options share one page and its rendering (`Frames`), which lives as long as one
+pass: nothing can change in between.
+
+Priorities between topics will order this line; until then it is first in, first out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from engine.errors import Code, Refused
+from engine.types import Page, PageRequest
+from topics_daemon.streams import Stream, record_event_data
+
+if TYPE_CHECKING:
+    from engine.core.slot import Slot
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.sessions import Place, Session
+
+SLICE_S: Final = 0.002
+"""How long streams are served before the loop sees to its sockets again."""
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What may wait to be sent for all streams together."""
+
+
+class Waiter(Protocol):
+    """Whoever wants to look again when a topic has something new."""
+
+    def poke(self) -> None: ...
+
+    def expire(self) -> None: ...
+
+
+class Frames:
+    """Pages of one pass, read and rendered once for all who stand at the same place with the same options."""
+
+    __slots__ = ("_daemon", "_made")
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._made: dict[tuple[str, int, int, int | None, PageRequest], tuple[Page, bytes | None]] = {}
+
+    def read(self, shape: PageRequest, place: Place) -> tuple[Page, bytes | None]:
+        """The next page at a place, and the data of its `record` event if it holds records."""
+        key = (place.name, place.cursor, place.epoch, place.from_ts, shape)
+        made = self._made.get(key)
+        if made is None:
+            request = msgspec.structs.replace(shape, from_seq=place.cursor, epoch=place.epoch, from_ts=place.from_ts)
+            page = self._daemon.engine.page(place.name, request)
+            made = self._made[key] = (page, record_event_data(place.name, page))
+        return made
+
+
+class Pump:
+    """Who waits for what."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self._waiters: dict[str, dict[Waiter, None]] = {}
+        self._followers: dict[str, dict[Stream, None]] = {}
+        self._streams: dict[Stream, None] = {}
+        self._line: deque[Stream] = deque()
+        self._held: deque[Stream] = deque()
+        """Streams that wait for the bound on all of them."""
+        self._held_bytes = 0
+        self._unsynced: dict[tuple[Stream, str], None] = {}
+        """Strong streams, and topics of theirs that the next sync may show more of."""
+        self._pass_due = False
+        self._beats: list[tuple[float, int, Stream]] = []
+        self._beat_number = 0
+
+    def now(self) -> float:
+        """The loop's time."""
+        return self.daemon.loop.time()
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._streams)
+
+    # -- long polls ------------------------------------------------------------------------------------------------
+
+    def await_topics(self, waiter: Waiter, names: Iterable[str]) -> None:
+        """Poke `waiter` whenever one of the topics has something new, until it is forgotten."""
+        for name in names:
+            self._waiters.setdefault(name, {})[waiter] = None
+
+    def forget(self, waiter: Waiter, names: Iterable[str]) -> None:
+        """Stop poking."""
+        for name in names:
+            waiters = self._waiters.get(name)
+            if waiters is not None:
+                waiters.pop(waiter, None)
+                if not waiters:
+                    del self._waiters[name]
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def open(self, session: Session, stream: Stream) -> None:
+        """Begin to serve a stream; the session's earlier one is told and closed."""
+        if session.stream is not None:
+            session.stream.end(410, "taken_over")
+        session.stream = stream
+        self._streams[stream] = None
+        for name, place in session.places.items():
+            if not place.gone:
+                self._followers.setdefault(name, {})[stream] = None
+        stream.open()
+        self._plan_beat(stream)
+        self.enqueue(stream)
+
+    def check_room(self, session: Session) -> None:
+        """Raise the 429 of the cap on streams; a takeover needs no room."""
+        maximum: int = self.daemon.config["max_sse_connections"]
+        if maximum and len(self._streams) >= maximum and session.stream is None:
+            raise Refused(Code.THROTTLED, "too many open streams", {"limit": "max_sse_connections", "max": maximum})
+
+    def remove(self, stream: Stream) -> None:
+        """A stream has ended; its session waits for the next one."""
+        if self._streams.pop(stream, self) is self:
+            return
+        for name in stream.session.places:
+            self.unfollow(stream, name)
+        if stream.session.stream is stream:
+            stream.session.stream = None
+            stream.session.idle_since = self.now()
+        self.released(stream)
+
+    def unfollow(self, stream: Stream, name: str) -> None:
+        """A stream is not interested in a topic any more."""
+        self._unsynced.pop((stream, name), None)
+        followers = self._followers.get(name)
+        if followers is not None:
+            followers.pop(stream, None)
+            if not followers:
+                del self._followers[name]
+
+    def enqueue(self, stream: Stream) -> None:
+        """Put a stream in line, unless it is, or cannot be served now."""
+        if stream.queued or stream.paused or stream.ended:
+            return
+        stream.queued = True
+        self._line.append(stream)
+        if not self._pass_due:
+            self._pass_due = True
+            self.daemon.loop.call_soon(self._pass)
+
+    def hold(self, stream: Stream, waiting: int) -> None:
+        """A stream has rendered ahead of its reader: count it against the bound of all."""
+        self._held_bytes += waiting - stream.held_bytes
+        stream.held_bytes = waiting
+
+    def released(self, stream: Stream) -> None:
+        """What a stream held is sent, or dropped."""
+        self._held_bytes -= stream.held_bytes
+        stream.held_bytes = 0
+        while self._held and self._held_bytes < HELD_BYTES_MAX:
+            self.enqueue(self._held.popleft())
+
+    # -- the pass --------------------------------------------------------------------------------------------------
+
+    def wake(self, fresh: Iterable[Slot]) -> None:
+        """Topics have something new."""
+        if not self._waiters and not self._followers:
+            return
+        for slot in fresh:
+            name = slot.topic.name
+            waiters = self._waiters.get(name)
+            if waiters is not None:
+                for waiter in list(waiters):
+                    waiter.poke()
+            followers = self._followers.get(name)
+            if followers is None:
+                continue
+            for stream in list(followers):
+                if slot.dropped:
+                    self._dropped(stream, slot)
+                    continue
+                stream.note(name)
+                if stream.session.shape.strong:
+                    self._unsynced[(stream, name)] = None
+        if self._line and not self._pass_due:
+            self._pass_due = True
+            self.daemon.loop.call_soon(self._pass)
+
+    def _dropped(self, stream: Stream, slot: Slot) -> None:
+        place = stream.session.places[slot.topic.name]
+        if place.epoch == slot.topic.epoch:
+            place.head = slot.topic.head
+            stream.tell(stream.topic_deleted(place))
+
+    def synced(self) -> None:
+        """A sync has completed: strong readers may see more."""
+        if self._unsynced:
+            unsynced, self._unsynced = self._unsynced, {}
+            for stream, name in unsynced:
+                stream.note(name)
+
+    def _pass(self) -> None:
+        """Serve the streams in line for one slice."""
+        self._pass_due = False
+        frames = Frames(self.daemon)
+        until = self.now() + SLICE_S
+        line = self._line
+        while line:
+            stream = line.popleft()
+            stream.queued = False
+            if stream.ended or stream.paused or not stream.ready:
+                continue
+            if self._held_bytes >= HELD_BYTES_MAX:
+                self._held.append(stream)
+                continue
+            stream.serve(frames)
+            if stream.ready and not stream.paused and not stream.ended:
+                stream.queued = True
+                line.append(stream)
+            if self.now() > until:
+                break
+        if line:
+            self._pass_due = True
+            self.daemon.loop.call_soon(self._pass)
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _plan_beat(self, stream: Stream) -> None:
+        self._beat_number += 1
+        due = stream.wrote_s + stream.session.heartbeat_s
+        heapq.heappush(self._beats, (due, self._beat_number, stream))
+
+    def beat(self, now: float) -> None:
+        """Send the heartbeats that are due; called by the coarse timer."""
+        while self._beats and self._beats[0][0] <= now:
+            stream = heapq.heappop(self._beats)[2]
+            if stream.ended:
+                continue
+            if now - stream.wrote_s >= stream.session.heartbeat_s:
+                stream.beat(now, self.daemon.engine.now())
+                stream.wrote_s = now
+            self._plan_beat(stream)
+
+    def shut(self) -> None:
+        """The daemon stops: long polls get what there is, streams their last event."""
+        for waiters in list(self._waiters.values()):
+            for waiter in list(waiters):
+                waiter.expire()
+        for stream in list(self._streams):
+            stream.end(503, "server_shutting_down")

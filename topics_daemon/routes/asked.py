@@ -1,0 +1,116 @@
+"""Reading what a request asks for: query parameters, clamps, and the shape of a page, shared by the routes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from engine.errors import invalid
+from engine.limits import PAGE_BYTES_DEFAULT, PAGE_RECORDS_DEFAULT, Limits
+from engine.types import U64_MAX, PageRequest, parse_match
+
+_FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
+_NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
+NODES_MAX: Final = 256
+"""Nodes that one reader may leave out."""
+
+
+def flag(query: dict[str, str], name: str, default: bool) -> bool:
+    """A query parameter that is true or false."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if text not in _FLAGS:
+        raise invalid(f"{name} must be true or false", name)
+    return _FLAGS[text]
+
+
+def number(text: str, name: str, low: int = 0, high: int = U64_MAX) -> int:
+    """Plain digits in a range; `int()` alone would take signs, spaces, underscores and other alphabets."""
+    if _NUMBER.fullmatch(text) is None or not low <= int(text) <= high:
+        raise invalid(f"{name} must be a number from {low} to {high}", name)
+    return int(text)
+
+
+def in_range(value: int | None, name: str, default: int, low: int = 0, high: int = U64_MAX) -> int:
+    """A number of a body, or its default; outside of its range it is refused."""
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise invalid(f"{name} must be between {low} and {high}", name)
+    return value
+
+
+class ReadIn(msgspec.Struct, kw_only=True):
+    """The body of a diff."""
+
+    from_seq: int | None = None
+    limit: int | None = None
+    max_bytes: int | None = None
+    node: str | list[str] | None = None
+    match: Any = None
+    from_ts: int | None = None
+    to_seq: int | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    include_data: bool = True
+    wait_ms: int | None = None
+    epoch: int | None = None
+
+
+class StrictReadIn(ReadIn, kw_only=True, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+
+READ: Final = msgspec.json.Decoder(StrictReadIn)
+
+
+def nodes_of(node: str | list[str] | None) -> frozenset[str]:
+    """The nodes whose records a reader does not want to see."""
+    if node is None:
+        return frozenset()
+    if isinstance(node, str):
+        return frozenset((node,))
+    if len(node) > NODES_MAX:
+        raise invalid(f"node may list {NODES_MAX} names", "node")
+    return frozenset(node)
+
+
+def page_limit(limit: int | None, limits: Limits) -> int:
+    """Records of a page: 0 is the default, everything else is clamped."""
+    return min(max(limit or PAGE_RECORDS_DEFAULT, 1), limits.page_records)
+
+
+def page_bytes(max_bytes: int | None, default: int, limits: Limits) -> int:
+    """Bytes of a page, clamped."""
+    return min(max(max_bytes or default, 1), limits.page_bytes)
+
+
+_EMPTY: Final = PageRequest()
+
+
+def page_request(read: ReadIn, limits: Limits, *, lines: bool = False) -> PageRequest:
+    """What a diff asks for, checked and clamped."""
+    from_seq = read.from_seq or 0
+    if not 0 <= from_seq <= U64_MAX:
+        raise invalid(f"from_seq must be between 0 and {U64_MAX}", "from_seq")
+    for name in ("from_ts", "to_seq", "epoch"):
+        value = getattr(read, name)
+        if value is not None and not 0 <= value <= U64_MAX:
+            raise invalid(f"{name} must be between 0 and {U64_MAX}", name)
+    return PageRequest(
+        from_seq=from_seq,
+        limit=page_limit(read.limit, limits),
+        max_bytes=page_bytes(read.max_bytes, PAGE_BYTES_DEFAULT, limits),
+        nodes=nodes_of(read.node) if read.node is not None else _EMPTY.nodes,
+        match=None if read.match is None else parse_match(read.match),
+        from_ts=read.from_ts,
+        to_seq=read.to_seq,
+        include_tags=read.include_tags,
+        include_meta=read.include_meta,
+        include_data=read.include_data,
+        epoch=read.epoch,
+        lines=lines,
+    )

@@ -1,0 +1,295 @@
+"""Reading pages: one topic, several topics, and waiting for what is not there yet (http-api.md §5).
+
+A page is a list of slices of bytes that were rendered when they were written; its answer is these slices between two
+formatted ends. A reader that is caught up and gave `wait_ms` becomes a waiter of the pump, which looks again whenever
+one of its topics has something new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from engine.errors import Refused, TopicsError, invalid
+from engine.limits import WAIT_MS_MAX
+from engine.names import check_topic_name
+from engine.types import Page, PageRequest, Tombstone
+from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
+from topics_daemon.decode import check_names, decode
+from topics_daemon.head import Head, wants_lines
+from topics_daemon.http1 import Exchange
+from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, page_request
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+_BOOL: Final = (b"false", b"true")
+_NO_QUERY: Final[frozenset[str]] = frozenset()
+TOPICS_PER_DIFF_MAX: Final = 1000
+"""Topics that one request may read."""
+
+
+def tombstone_json(tombstone: Tombstone | None) -> bytes:
+    """A tombstone as the wire shows it, or null."""
+    return b"null" if tombstone is None else msgspec.json.encode(tombstone)
+
+
+def page_ends(name: bytes, page: Page) -> tuple[bytes, bytes]:
+    """What stands before and after the records of a page in a JSON answer, without the closing brace."""
+    caught_up = page.next_from_seq == page.head_seq
+    return (
+        b'{"topic":"%b","epoch":%d,"records":[' % (name, page.epoch),
+        b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"tombstone":%b,"lag":%d'
+        % (
+            page.next_from_seq,
+            page.head_seq,
+            page.earliest_seq,
+            _BOOL[caught_up],
+            tombstone_json(page.tombstone),
+            page.head_seq - page.next_from_seq,
+        ),
+    )
+
+
+def page_answer(head: Head, name: bytes, page: Page, warnings: list[str], started_ns: int) -> bytes:
+    """The whole JSON answer for a page."""
+    top, tail = page_ends(name, page)
+    tail = b'%b%b,"performance":{"server_total_ms":%.3f,"records_scanned":%d}}' % (
+        tail,
+        warnings_tail(warnings) if warnings else b"",
+        (time.perf_counter_ns() - started_ns) / 1e6,
+        page.scanned,
+    )
+    pieces = page.pieces
+    if not head.plain:
+        return respond(head, 200, b"".join([top, *pieces, tail]))
+    size = len(top) + len(tail) + sum(map(len, pieces))
+    first = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (size, top)
+    return b"".join([first, *pieces, tail])
+
+
+def lines_answer(head: Head, page: Page) -> bytes:
+    """The whole NDJSON answer for a page: tombstone, records, and where they end."""
+    first = b"" if page.tombstone is None else b'{"$tombstone":%b}\n' % tombstone_json(page.tombstone)
+    last = b'{"$page":{"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,"epoch":%d}}\n' % (
+        page.next_from_seq,
+        page.head_seq,
+        page.earliest_seq,
+        _BOOL[page.caught_up],
+        page.lag,
+        page.epoch,
+    )
+    return respond(head, 200, b"".join([first, *page.pieces, last]), NDJSON)
+
+
+def wait_of(read: ReadIn) -> int:
+    """The wait of a long poll in milliseconds, clamped."""
+    return min(max(read.wait_ms or 0, 0), WAIT_MS_MAX)
+
+
+class Poll(Exchange):
+    """A reader that waits for something new in one topic."""
+
+    __slots__ = ("_daemon", "_name", "_request", "_timer", "_warnings")
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        connection: Connection,
+        head: Head,
+        request: PageRequest,
+        warnings: list[str],
+        wait_ms: int,
+        started_ns: int,
+    ) -> None:
+        super().__init__(connection, head, started_ns, counted=False)
+        self._daemon = daemon
+        self._name = head.name
+        self._request = request
+        self._warnings = warnings
+        self._timer: asyncio.TimerHandle = daemon.loop.call_later(wait_ms / 1000, self.expire)
+        daemon.pump.await_topics(self, (self._name,))
+
+    def poke(self) -> None:
+        """The topic has changed: answer if there is anything to say."""
+        self._look(final=False)
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        self._look(final=True)
+
+    def _look(self, *, final: bool) -> None:
+        assert self.head is not None
+        try:
+            page = self._daemon.engine.page(self._name, self._request)
+        except TopicsError as error:
+            self._stop()
+            self.fail(error)
+            return
+        if not final and _has_nothing(page):
+            return
+        self._stop()
+        if self._request.lines:
+            self.finish(lines_answer(self.head, page))
+        else:
+            self.finish(
+                page_answer(self.head, self._name.encode("ascii"), page, self._warnings, self.started_ns),
+            )
+
+    def gone(self) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        self._daemon.pump.forget(self, (self._name,))
+
+
+def _has_nothing(page: Page) -> bool:
+    return page.count == 0 and page.tombstone is None and page.caught_up
+
+
+def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """`POST /v0/topics/:t/diff`."""
+    warnings: list[str] = []
+    if head.query:
+        check_names(head.query, _NO_QUERY, warnings)
+    read = decode(READ, body, daemon.limits, warnings)
+    lines = wants_lines(head) if head.accept else False
+    request = page_request(read, daemon.limits, lines=lines)
+    page = daemon.engine.page(head.name, request)
+    if read.wait_ms and not daemon.draining and _has_nothing(page):
+        Poll(daemon, connection, head, request, warnings, wait_of(read), started_ns)
+        return None
+    if lines:
+        return lines_answer(head, page)
+    return page_answer(head, head.name.encode("ascii"), page, warnings, started_ns)
+
+
+# -- several topics ------------------------------------------------------------------------------------------------
+
+
+class ManyDiffIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v0/diff`."""
+
+    topics: dict[str, StrictReadIn]
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    max_wait_ms: int | None = None
+    node: str | list[str] | None = None
+
+
+class LenientManyDiffIn(ManyDiffIn):
+    """The same, where a topic's part may hold unknown fields."""
+
+    topics: dict[str, ReadIn]  # type: ignore[assignment]  # widens the element, which only the decoder sees
+
+
+_MANY: Final = msgspec.json.Decoder(ManyDiffIn)
+_LENIENT_MANY: Final = msgspec.json.Decoder(LenientManyDiffIn)
+
+
+class ManyPages:
+    """What several topics have for one reader, read one after the other within a bound of bytes."""
+
+    def __init__(self, daemon: Daemon, requests: dict[str, PageRequest], max_bytes: int) -> None:
+        self.bytes = 0
+        self.scanned = 0
+        self.telling = False
+        """Whether there is something that a waiting reader should know at once: a tombstone, an error."""
+        parts: list[bytes] = []
+        for name, request in requests.items():
+            encoded = name.encode("ascii")
+            left = max(max_bytes - self.bytes, 1)
+            if request.max_bytes > left:
+                request = msgspec.structs.replace(request, max_bytes=left)
+            try:
+                page = daemon.engine.page(name, request)
+            except Refused as error:
+                self.telling = True
+                parts.append(b'"%b":%b' % (encoded, msgspec.json.encode({"error": error_shown(error)})))
+                continue
+            top, tail = page_ends(encoded, page)
+            self.telling = self.telling or page.tombstone is not None
+            self.bytes += sum(map(len, page.pieces))
+            self.scanned += page.scanned
+            parts.append(b"".join([b'"%b":%b' % (encoded, top), *page.pieces, tail, b"}"]))
+        self.body = b",".join(parts)
+
+    def answer(self, head: Head, warnings: list[str], started_ns: int) -> bytes:
+        """The whole answer."""
+        tail = b'},"performance":{"server_total_ms":%.3f,"records_scanned":%d}%b}' % (
+            (time.perf_counter_ns() - started_ns) / 1e6,
+            self.scanned,
+            warnings_tail(warnings),
+        )
+        return respond(head, 200, b"".join([b'{"topics":{', self.body, tail]))
+
+
+class ManyPoll(Exchange):
+    """A reader that waits until several topics together have enough for it."""
+
+    __slots__ = ("_daemon", "_max_bytes", "_min_bytes", "_requests", "_timer", "_warnings")
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        connection: Connection,
+        head: Head,
+        requests: dict[str, PageRequest],
+        bounds: tuple[int, int, int],
+        warnings: list[str],
+        started_ns: int,
+    ) -> None:
+        super().__init__(connection, head, started_ns, counted=False)
+        self._daemon = daemon
+        self._requests = requests
+        self._min_bytes, self._max_bytes, wait_ms = bounds
+        self._warnings = warnings
+        self._timer: asyncio.TimerHandle = daemon.loop.call_later(wait_ms / 1000, self.expire)
+        daemon.pump.await_topics(self, requests)
+
+    def poke(self) -> None:
+        """One of the topics has changed: answer if there is enough."""
+        pages = ManyPages(self._daemon, self._requests, self._max_bytes)
+        if pages.telling or pages.bytes >= self._min_bytes:
+            self._answer(pages)
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        self._answer(ManyPages(self._daemon, self._requests, self._max_bytes))
+
+    def _answer(self, pages: ManyPages) -> None:
+        assert self.head is not None
+        self.gone()
+        self.finish(pages.answer(self.head, self._warnings, self.started_ns))
+
+    def gone(self) -> None:
+        self._timer.cancel()
+        self._daemon.pump.forget(self, self._requests)
+
+
+def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """`POST /v0/diff`."""
+    warnings: list[str] = []
+    check_names(head.query, _NO_QUERY, warnings)
+    read = decode(_MANY, body, daemon.limits, warnings, lenient=_LENIENT_MANY, part_fields=ReadIn.__struct_fields__)
+    if not 1 <= len(read.topics) <= TOPICS_PER_DIFF_MAX:
+        raise invalid(f"topics must hold 1 to {TOPICS_PER_DIFF_MAX} topics", "topics")
+    requests: dict[str, PageRequest] = {}
+    for name, part in read.topics.items():
+        check_topic_name(name, "topics")
+        if part.node is None:
+            part.node = read.node
+        requests[name] = page_request(part, daemon.limits)
+    max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
+    min_bytes = min(max(read.min_bytes if read.min_bytes is not None else 1, 0), max_bytes)
+    wait_ms = min(max(read.max_wait_ms or 0, 0), WAIT_MS_MAX)
+    pages = ManyPages(daemon, requests, max_bytes)
+    if wait_ms and not daemon.draining and not pages.telling and pages.bytes < min_bytes:
+        ManyPoll(daemon, connection, head, requests, (min_bytes, max_bytes, wait_ms), warnings, started_ns)
+        return None
+    return pages.answer(head, warnings, started_ns)

@@ -1,0 +1,37 @@
+"""Probes: `health` while the process serves, `ready` while a request would succeed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from engine.errors import Code, Unavailable
+from engine.version import VERSION
+from topics_daemon.answers import json_answer
+from topics_daemon.head import Head
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+
+def health(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/health`: the process is there, whatever the disk does."""
+    uptime_ms = int((time.monotonic() - daemon.started_s) * 1000)
+    return json_answer(head, 200, {"status": "ok", "version": VERSION, "uptime_ms": uptime_ms}, None, started_ns)
+
+
+def ready(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/ready`: recovered, not stopping, and the log takes writes."""
+    if daemon.draining:
+        raise Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping")
+    core = daemon.core
+    if core is None or not daemon.serving:
+        raise daemon.not_ready()
+    why = core.read_only
+    if why is not None:
+        raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({why}); restart the daemon")
+    if core.commit.stalled:
+        raise Unavailable(Code.NOT_READY, "the disk has not answered a sync in time", {"replay_progress": 1.0})
+    answer = {"status": "ready", "wal_replay_complete": True, "topics": len(core.catalog.tip)}
+    return json_answer(head, 200, answer, None, started_ns)

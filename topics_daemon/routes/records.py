@@ -1,0 +1,20 @@
+"""One record by its seq (http-api.md §5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.types import U64_MAX
+from topics_daemon.answers import respond
+from topics_daemon.head import Head
+from topics_daemon.routes.asked import number
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+
+def get_record(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/topics/:t/records/:seq`: the record's bytes as they are, so nothing of ours is put into them."""
+    seq = number(head.param, "seq", 0, U64_MAX)
+    return respond(head, 200, daemon.engine.record(head.name, seq))

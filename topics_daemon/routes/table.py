@@ -1,0 +1,144 @@
+"""Paths and methods → routes: the one list of what the daemon answers.
+
+The order of checks is that of http-api.md §1: unknown path 404, method 405, then who is asking, then names and bodies.
+All of it depends on the head alone, so it is done once for each distinct head; a refusal found here is kept in the
+head and raised for every request that begins with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from engine.errors import Code, Refused
+from engine.names import check_topic_name
+from topics_daemon.auth import Gate
+from topics_daemon.body import payload_too_large
+from topics_daemon.head import Content, Head, unescape
+from topics_daemon.routes import delete, diff, health, records, topics, watch, write
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+Handler = Callable[["Daemon", "Connection", Head, bytes, int], bytes | None]
+"""(daemon, connection, head, body, started_ns) → the whole answer, or None when an `Exchange` will give it later."""
+
+
+class Body(Enum):
+    """What a route does with a body."""
+
+    IGNORED = "ignored"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path."""
+
+    handler: Handler
+    body: Body = Body.IGNORED
+    kinds: frozenset[Content] = frozenset({Content.JSON})
+    pipelines: bool = False
+    """Whether it may run before the answers of earlier requests like it are there (writes, which then share a tick)."""
+    probe: bool = False
+    """Whether it is answered while the daemon is not ready."""
+
+
+_WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
+_ANY_NAME: Final = ":topic"
+_ANY_PARAM: Final = ":param"
+
+ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
+    ("healthz",): {"GET": Route(handler=health.health, probe=True)},
+    ("readyz",): {"GET": Route(handler=health.ready, probe=True)},
+    ("v0", "health"): {"GET": Route(handler=health.health, probe=True)},
+    ("v0", "ready"): {"GET": Route(handler=health.ready, probe=True)},
+    ("v0", "topics"): {"GET": Route(handler=topics.list_topics)},
+    ("v0", "topics", _ANY_NAME): {
+        "GET": Route(handler=topics.get_topic),
+        "PUT": Route(handler=topics.put_topic, body=Body.OPTIONAL),
+        "DELETE": Route(handler=topics.drop_topic),
+        "POST": Route(handler=write.write_topic, body=Body.REQUIRED, kinds=_WRITE_KINDS, pipelines=True),
+    },
+    ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, body=Body.OPTIONAL)},
+    ("v0", "topics", _ANY_NAME, "delete"): {"POST": Route(handler=delete.delete_records, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record)},
+    ("v0", "write"): {"POST": Route(handler=write.write_topics, body=Body.REQUIRED, pipelines=True)},
+    ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, body=Body.REQUIRED)},
+    ("v0", "watch"): {"POST": Route(handler=watch.open_session, body=Body.REQUIRED)},
+    ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream)},
+}
+
+
+def _not_found() -> Refused:
+    return Refused(Code.NOT_FOUND, "there is nothing at this path")
+
+
+def _find(path: str) -> tuple[dict[str, Route], list[str]]:
+    """The methods of a path, and its variable segments still percent-encoded."""
+    segments = path.split("/")[1:]
+    exact = ROUTES.get(tuple(segments))
+    if exact is not None:
+        return exact, []
+    for pattern, methods in ROUTES.items():
+        if len(pattern) != len(segments):
+            continue
+        values = []
+        for expected, segment in zip(pattern, segments, strict=True):
+            if expected[0] == ":" and segment:
+                values.append(segment)
+            elif expected != segment:
+                break
+        else:
+            return methods, values
+    raise _not_found()
+
+
+def assign(head: Head, gate: Gate, body_bytes_max: int) -> None:
+    """Give `head` its route and variables; raises the refusal that depends on nothing but the head."""
+    if not head.path.startswith("/"):
+        raise _not_found()
+    methods, values = _find(head.path)
+    route = methods.get(head.method)
+    if route is None:
+        allowed = sorted(methods)
+        raise Refused(
+            Code.METHOD_NOT_ALLOWED, f"this path takes {', '.join(allowed)}", {"method": head.method, "allow": allowed}
+        )
+    head.route = route
+    gate.admit(head)
+    if values and len(head.path.split("/")) > 3 and head.path.startswith("/v0/topics/"):
+        head.name = check_topic_name(unescape(values[0]))
+        values = values[1:]
+    if values:
+        head.param = unescape(values[0])
+    _check_body(head, route, body_bytes_max)
+
+
+def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
+    if head.length > body_bytes_max:
+        raise payload_too_large(body_bytes_max)
+    if route.body is Body.IGNORED:
+        return
+    if not head.framed:
+        if route.body is Body.REQUIRED:
+            raise Refused(Code.LENGTH_REQUIRED, "this request needs a body, and a Content-Length that says how long")
+        return
+    if not head.has_body and head.content is Content.NONE:
+        return
+    if head.content not in route.kinds:
+        names = ", ".join(_NAMES[kind] for kind in sorted(route.kinds))
+        raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type of this body must be one of: {names}")
+    if head.coding not in ("identity", "gzip"):
+        raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, "a body may be compressed with gzip only")
+
+
+_NAMES: Final = {
+    Content.JSON: "application/json",
+    Content.NDJSON: "application/x-ndjson",
+    Content.LINES: "text/x-lines",
+}

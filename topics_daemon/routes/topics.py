@@ -1,0 +1,156 @@
+"""Topics themselves: create and change, show, list, drop (http-api.md §3)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from engine.core import Ticket
+from engine.errors import invalid
+from engine.names import is_topic_name
+from engine.types import TopicDropped, TopicPut, TopicState
+from topics_daemon.answers import NDJSON, json_answer, respond
+from topics_daemon.decode import check_names, decode_changes
+from topics_daemon.head import Head, wants_lines
+from topics_daemon.http1 import Exchange
+from topics_daemon.routes.asked import flag, number
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+LIST_PAGE_DEFAULT: Final = 100
+_LISTED: Final = (
+    "topic",
+    "type",
+    "head_seq",
+    "earliest_seq",
+    "count",
+    "bytes",
+    "durable",
+    "durability",
+    "effective_priority",
+)
+
+
+class PutExchange(Exchange):
+    """A create or change on its way to the disk."""
+
+    __slots__ = ("warnings",)
+
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[TopicPut]) -> None:
+        """Give the answer of the engine."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        put = ticket.value()
+        answer = {"topic": put.topic, "created": put.created, "config": put.config, "epoch": put.epoch}
+        answer["performance"] = {"fsync_ms": ticket.sync_ns / 1e6}
+        self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
+
+
+class DropExchange(Exchange):
+    """A drop on its way to the disk."""
+
+    __slots__ = ("warnings",)
+
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[TopicDropped]) -> None:
+        """Give the answer of the engine."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        dropped = ticket.value()
+        answer = {
+            "topic": dropped.topic,
+            "deleted": dropped.deleted,
+            "routers_removed": dropped.routers_removed,
+            "performance": {"fsync_ms": ticket.sync_ns / 1e6},
+        }
+        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
+
+
+def put_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`PUT /v0/topics/:t`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    changes = decode_changes(body, daemon.limits, warnings)
+    ticket = daemon.engine.put_topic(head.name, changes)
+    exchange = PutExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.follow(ticket, exchange.answered)
+
+
+_DROP_QUERY: Final = frozenset({"if_empty"})
+
+
+def drop_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`DELETE /v0/topics/:t[?if_empty=true]`."""
+    warnings: list[str] = []
+    check_names(head.query, _DROP_QUERY, warnings)
+    ticket = daemon.engine.drop_topic(head.name, if_empty=flag(head.query, "if_empty", False))
+    exchange = DropExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.follow(ticket, exchange.answered)
+
+
+_STATE_QUERY: Final = frozenset({"touch"})
+
+
+def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/topics/:t[?touch=false]`."""
+    warnings: list[str] = []
+    check_names(head.query, _STATE_QUERY, warnings)
+    state = daemon.engine.state(head.name, touch=flag(head.query, "touch", True))
+    answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
+    damage = answer.pop("damage")
+    if damage:
+        answer["damage"] = [{"from": first, "to": last} for first, last in damage]
+    return json_answer(head, 200, answer, warnings, started_ns)
+
+
+_LIST_QUERY: Final = frozenset({"prefix", "page_size", "cursor"})
+
+
+def list_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/topics?prefix&page_size&cursor`."""
+    warnings: list[str] = []
+    query = head.query
+    check_names(query, _LIST_QUERY, warnings)
+    size = number(query["page_size"], "page_size") if "page_size" in query else LIST_PAGE_DEFAULT
+    size = min(size or LIST_PAGE_DEFAULT, daemon.limits.list_page)
+    after = _read_cursor(query["cursor"]) if "cursor" in query else ""
+    states, following = daemon.engine.list_topics(query.get("prefix", ""), size, after)
+    rows = [_row(state) for state in states]
+    page: dict[str, Any] = {}
+    if following is not None:
+        page["next_cursor"] = base64.urlsafe_b64encode(following.encode()).rstrip(b"=").decode()
+    if wants_lines(head):
+        encode = msgspec.json.encode
+        lines = [encode(row) for row in rows]
+        lines.append(encode({"$page": page}))
+        return respond(head, 200, b"\n".join(lines) + b"\n", NDJSON)
+    return json_answer(head, 200, {"topics": rows, **page}, warnings, started_ns)
+
+
+def _row(state: TopicState) -> dict[str, Any]:
+    row = {name: getattr(state, name, None) for name in _LISTED}
+    row["durable"], row["durability"] = state.config.durable, state.config.durability
+    return row
+
+
+def _read_cursor(text: str) -> str:
+    """The name in a list cursor."""
+    try:
+        name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
+    except (binascii.Error, UnicodeError) as error:
+        raise invalid("cursor is not one that a list has given", "cursor") from error
+    if not is_topic_name(name):
+        raise invalid("cursor is not one that a list has given", "cursor")
+    return name

@@ -1,0 +1,138 @@
+"""Opening watch sessions and their streams (http-api.md §7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from engine.errors import Code, Refused, TopicsError, invalid
+from engine.names import check_topic_name
+from engine.types import U64_MAX, PageRequest, TopicState, parse_match
+from topics_daemon.answers import json_answer
+from topics_daemon.decode import check_names, decode
+from topics_daemon.head import Head, takes_events
+from topics_daemon.routes.asked import flag, in_range, nodes_of, page_bytes, page_limit
+from topics_daemon.sessions import Place
+from topics_daemon.streams import Stream
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+BATCH_BYTES_DEFAULT: Final = 262_144
+HEARTBEAT_MS_DEFAULT: Final = 15_000
+HEARTBEAT_MS_MIN: Final = 1000
+HEARTBEAT_MS_MAX: Final = 60_000
+
+
+class PlaceIn(msgspec.Struct):
+    """Where to begin in one topic."""
+
+    from_seq: int | None = None
+    tail: bool | int | None = None
+    from_ts: int | None = None
+    epoch: int | None = None
+
+
+class StrictPlaceIn(PlaceIn, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+
+class WatchIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v0/watch`."""
+
+    topics: dict[str, StrictPlaceIn | None]
+    node: str | list[str] | None = None
+    match: Any = None
+    limit: int | None = None
+    max_batch_bytes: int | None = None
+    heartbeat_ms: int | None = None
+    include_meta: bool = True
+    include_tags: bool = False
+    include_data: bool = True
+    consistency: Literal["eventual", "strong"] = "eventual"
+
+
+class LenientWatchIn(WatchIn):
+    """The same, where a topic's part may hold unknown fields."""
+
+    topics: dict[str, PlaceIn | None]  # type: ignore[assignment]  # widens the element, which only the decoder sees
+
+
+_WATCH: Final = msgspec.json.Decoder(WatchIn)
+_LENIENT: Final = msgspec.json.Decoder(LenientWatchIn)
+_QUERY: Final = frozenset({"lenient"})
+
+
+def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`POST /v0/watch[?lenient=true]`."""
+    warnings: list[str] = []
+    check_names(head.query, _QUERY, warnings)
+    lenient = flag(head.query, "lenient", False)
+    read = decode(_WATCH, body, daemon.limits, warnings, lenient=_LENIENT, part_fields=PlaceIn.__struct_fields__)
+    maximum: int = daemon.config["max_watch_topics"]
+    if not 1 <= len(read.topics) <= maximum:
+        raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
+    for name in read.topics:
+        check_topic_name(name, "topics")
+    limits = daemon.limits
+    heartbeat_ms = in_range(read.heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
+    shape = PageRequest(
+        limit=page_limit(read.limit, limits),
+        max_bytes=page_bytes(read.max_batch_bytes, BATCH_BYTES_DEFAULT, limits),
+        nodes=nodes_of(read.node),
+        match=None if read.match is None else parse_match(read.match),
+        include_tags=read.include_tags,
+        include_meta=read.include_meta,
+        include_data=read.include_data,
+        strong=read.consistency == "strong",
+    )
+    places: dict[str, Place] = {}
+    shown: dict[str, dict[str, int]] = {}
+    for name, part in read.topics.items():
+        try:
+            state = daemon.engine.state(name)
+        except TopicsError as error:
+            if not lenient or error.code is not Code.TOPIC_NOT_FOUND:
+                raise
+            warnings.append(f"topic {name} does not exist")
+            continue
+        place = places[name] = _place(name, part or PlaceIn(), state)
+        shown[name] = {
+            "from_seq": place.cursor,
+            "head_seq": state.head_seq,
+            "earliest_seq": state.earliest_seq,
+            "epoch": state.epoch,
+        }
+    heartbeat_s = min(max(heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX) / 1000
+    session = daemon.sessions.add(places, shape, heartbeat_s)
+    answer: dict[str, Any] = {
+        "wid": session.wid,
+        "stream_url": f"/v0/watch/{session.wid}",
+        "session_ttl_ms": daemon.sessions.ttl_ms,
+        "topics": shown,
+    }
+    return json_answer(head, 200, answer, warnings, started_ns)
+
+
+def _place(name: str, part: PlaceIn, state: TopicState) -> Place:
+    """Where a session begins in a topic: `tail` (true: only what is new; a number: the last so many) wins."""
+    cursor = in_range(part.from_seq, "from_seq", 0)
+    from_ts = None if part.from_ts is None else in_range(part.from_ts, "from_ts", 0)
+    epoch = in_range(part.epoch, "epoch", state.epoch, 0, U64_MAX)
+    if part.tail is not None and part.tail is not False:
+        back = 0 if part.tail is True else in_range(part.tail, "tail", 0)
+        cursor, from_ts, epoch = max(state.head_seq - back, 0), None, state.epoch
+    return Place(name, cursor, epoch, state.head_seq, from_ts)
+
+
+def open_stream(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`GET /v0/watch/:wid`: from here on the connection is a stream."""
+    session = daemon.sessions.find(head.param)
+    if not takes_events(head):
+        raise Refused(Code.NOT_ACCEPTABLE, "this is a stream: Accept must allow text/event-stream")
+    daemon.pump.check_room(session)
+    if head.last_event_id:
+        session.rewind(head.last_event_id)
+    daemon.pump.open(session, Stream(daemon.pump, session, connection))

@@ -1,0 +1,274 @@
+"""Writes: one topic, in three kinds of body, and several topics at once (http-api.md §4).
+
+The hot path of the daemon. A write's answer is formatted straight into bytes when its ticket completes; nothing is
+made in between but the batch, the ticket and the `Exchange`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from engine.commands import Batch
+from engine.core import Ticket
+from engine.errors import TopicsError, invalid
+from engine.names import check_topic_name
+from engine.types import AppendResult
+from topics_daemon.answers import CREATED_JSON, OK_JSON, error_shown, respond, warnings_tail
+from topics_daemon.decode import (
+    Write,
+    check_key,
+    check_names,
+    decode_many,
+    decode_ndjson,
+    decode_text_lines,
+    decode_write,
+)
+from topics_daemon.head import Content, Head
+from topics_daemon.http1 import Exchange
+from topics_daemon.routes.asked import flag
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+_BOOL: Final = (b"false", b"true")
+_JSON_QUERY: Final = frozenset({"return_seqs"})
+_LINES_QUERY: Final = frozenset({"return_seqs", "tag", "node", "meta", "idempotency_key", "create"})
+
+
+class WriteExchange(Exchange):
+    """A write on its way to the log."""
+
+    __slots__ = ("return_seqs", "warnings")
+
+    return_seqs: bool
+    warnings: list[str] | None
+
+    def answered(self, ticket: Ticket[AppendResult]) -> None:
+        """Give the answer of the engine."""
+        result = ticket.result
+        if result is None:
+            self.fail(ticket.error or _unanswered())
+            return
+        body = b"{%b%b%b}" % (
+            result_members(result, self.return_seqs),
+            warnings_tail(self.warnings) if self.warnings else b"",
+            b',"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}'
+            % ((time.perf_counter_ns() - self.started_ns) / 1e6, ticket.write_ns / 1e6, ticket.sync_ns / 1e6),
+        )
+        head = self.head
+        assert head is not None
+        if head.plain:
+            self.finish((CREATED_JSON if result.created else OK_JSON) % (len(body), body))
+        else:
+            self.finish(respond(head, 201 if result.created else 200, body))
+
+
+def _unanswered() -> TopicsError:
+    raise AssertionError("a ticket completes with a result or an error")
+
+
+def result_members(result: AppendResult, return_seqs: bool) -> bytes:
+    """The members of a write answer, but `warnings` and `performance`. Names need no escaping: their grammar."""
+    first, last = result.first_seq, result.last_seq
+    if not return_seqs:
+        seqs = b""
+    elif first == last:
+        seqs = b'"seqs":[%d],' % first
+    else:
+        seqs = b'"seqs":%b,' % msgspec.json.encode(list(range(first, last + 1)))
+    return (
+        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,"epoch":%d'
+        % (
+            result.topic.encode("ascii"),
+            first,
+            last,
+            seqs,
+            result.head_seq,
+            result.count,
+            _BOOL[result.created],
+            _BOOL[result.deduped],
+            result.epoch,
+        )
+    )
+
+
+def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:t`."""
+    if head.content is Content.JSON or head.content is Content.NONE:
+        write = decode_write(body, daemon.limits)
+        if head.query:
+            _take_json_query(head, write)
+    else:
+        write = _decode_lines(daemon, head, body)
+    if write.key is None and head.idempotency_key is not None:
+        write.key = check_key(head.idempotency_key, daemon.limits)
+    ticket = daemon.engine.append(
+        head.name,
+        write.batch,
+        key=write.key,
+        create=write.create,
+        config=write.config,
+        ack_fsync=write.ack_fsync,
+    )
+    exchange = WriteExchange(connection, head, started_ns)
+    exchange.return_seqs = write.return_seqs
+    exchange.warnings = write.warnings
+    if ticket.done:
+        exchange.answered(ticket)
+    else:
+        ticket.on_done = exchange.answered
+    daemon.wake()
+
+
+def _take_json_query(head: Head, write: Write) -> None:
+    warnings = write.warnings or []
+    check_names(head.query, _JSON_QUERY, warnings)
+    write.return_seqs = flag(head.query, "return_seqs", write.return_seqs)
+    write.warnings = warnings or None
+
+
+def _decode_lines(daemon: Daemon, head: Head, body: bytes) -> Write:
+    """A body of lines, NDJSON or text; what a JSON body says in fields is in the query here."""
+    limits = daemon.limits
+    warnings: list[str] = []
+    query = head.query
+    check_names(query, _LINES_QUERY, warnings)
+    datas = decode_ndjson(body, limits) if head.content is Content.NDJSON else decode_text_lines(body)
+    count = len(datas)
+    batch = Batch(datas)
+    if "tag" in query:
+        batch.tags = [query["tag"]] * count
+    if "node" in query:
+        batch.nodes = [query["node"]] * count
+    if "meta" in query:
+        batch.metas = [_meta(query["meta"])] * count
+    key = query.get("idempotency_key")
+    return Write(
+        batch,
+        None if key is None else check_key(key, limits),
+        flag(query, "create", True) if "create" in query else None,
+        return_seqs=flag(query, "return_seqs", True),
+        warnings=warnings or None,
+    )
+
+
+def _meta(text: str) -> bytes:
+    """A `meta` from the query: JSON, whose being an object the engine checks. Line breaks between tokens go."""
+    try:
+        return bytes(msgspec.json.decode(text.encode(), type=msgspec.Raw))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise invalid("meta must be a JSON object", "meta") from error
+
+
+# -- several topics ------------------------------------------------------------------------------------------------
+
+
+_NOTHING: Final = Write(Batch([]))
+"""Stands for a write that could not be decoded."""
+TOPICS_PER_WRITE_MAX: Final = 1000
+"""Topics that one request may write to."""
+
+
+class ManyExchange(Exchange):
+    """Writes to several topics, which share one group commit; each is atomic by itself."""
+
+    __slots__ = ("answers", "errors", "left", "ticks", "warnings", "writes")
+
+    answers: dict[str, bytes]
+    errors: dict[str, TopicsError]
+    left: int
+    ticks: list[int]
+    warnings: list[str]
+    writes: dict[str, Write]
+
+    def answered(self, name: str, ticket: Ticket[AppendResult]) -> None:
+        """Take the answer for one topic; the last one makes the whole."""
+        self.left -= 1
+        if ticket.error is not None:
+            self.errors[name] = ticket.error
+        else:
+            write = self.writes[name]
+            result = ticket.value()
+            self.ticks[0], self.ticks[1] = max(self.ticks[0], ticket.write_ns), max(self.ticks[1], ticket.sync_ns)
+            self.answers[name] = b"{%b%b}" % (
+                result_members(result, write.return_seqs),
+                warnings_tail(write.warnings),
+            )
+        if self.left == 0:
+            self.conclude()
+
+    def conclude(self) -> None:
+        """Everything is answered or refused."""
+        encode = msgspec.json.encode
+        parts = []
+        for name in self.writes:
+            error = self.errors.get(name)
+            if error is None:
+                parts.append(encode(name) + b":" + self.answers[name])
+                continue
+            parts.append(encode(name) + b":" + encode({"error": error_shown(error)}))
+        failed = len(self.errors)
+        took_ms = (time.perf_counter_ns() - self.started_ns) / 1e6
+        common = b""
+        if failed == len(self.writes) and len({error.status for error in self.errors.values()}) == 1:
+            first = next(iter(self.errors.values()))
+            common = b'"error":%b,' % encode(error_shown(first))
+        body = b'{%b"topics":{%b},"ok":%d,"failed":%d%b,"performance":{"server_total_ms":%.3f,%b}}' % (
+            common,
+            b",".join(parts),
+            len(self.writes) - failed,
+            failed,
+            warnings_tail(self.warnings),
+            took_ms,
+            b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (self.ticks[0] / 1e6, self.ticks[1] / 1e6),
+        )
+        self.finish(respond(self.head, self._status(failed), body))
+
+    def _status(self, failed: int) -> int:
+        """200 when all went in, 207 when some did, the errors' common status when none did."""
+        if not failed:
+            return 200
+        statuses = {error.status for error in self.errors.values()}
+        return statuses.pop() if failed == len(self.writes) and len(statuses) == 1 else 207
+
+
+def write_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/write`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    bodies, node = decode_many(body, daemon.limits, warnings)
+    if not 1 <= len(bodies) <= TOPICS_PER_WRITE_MAX:
+        raise invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
+    for name in bodies:
+        check_topic_name(name, "topics")
+    exchange = ManyExchange(connection, head, started_ns)
+    exchange.answers, exchange.errors, exchange.writes = {}, {}, {}
+    exchange.ticks, exchange.warnings = [0, 0], warnings
+    exchange.left = len(bodies)
+    for name, text in bodies.items():
+        exchange.writes[name] = _NOTHING
+        try:
+            write = decode_write(text, daemon.limits, node)
+            exchange.writes[name] = write
+            ticket = daemon.engine.append(
+                name,
+                write.batch,
+                key=write.key,
+                create=write.create,
+                config=write.config,
+                ack_fsync=write.ack_fsync,
+            )
+        except TopicsError as error:
+            refused: Ticket[AppendResult] = Ticket()
+            refused.fail(error)
+            ticket = refused
+        daemon.follow(ticket, _answerer(exchange, name))
+
+
+def _answerer(exchange: ManyExchange, name: str) -> Callable[[Ticket[AppendResult]], None]:
+    return lambda ticket: exchange.answered(name, ticket)

@@ -1,0 +1,116 @@
+"""Watch sessions: what a reader follows, with which options, and how far it has got (http-api.md §7).
+
+A session outlives its streams: a reader that comes back goes on where the session stands, or earlier when it says so
+with `Last-Event-ID`, never later. One without a stream is forgotten after its time to live.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from engine.errors import Code, Refused
+from engine.types import PageRequest
+from topics_daemon.sse import JSON_ID_TOPICS_MAX, pack_position, unpack_position
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.streams import Stream
+
+WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}", re.ASCII)
+COLLECT_EVERY_S: Final = 5.0
+"""How often expired sessions are looked for, at most."""
+
+
+class Place:
+    """Where a session stands in one topic."""
+
+    __slots__ = ("cursor", "epoch", "from_ts", "gone", "head", "name")
+
+    def __init__(self, name: str, cursor: int, epoch: int, head: int, from_ts: int | None) -> None:
+        self.name = name
+        self.cursor = cursor
+        self.epoch = epoch
+        self.head = head
+        """The head as it was last seen: what a `topic-deleted` event says."""
+        self.from_ts = from_ts
+        """Where the first page starts, until it was read."""
+        self.gone = False
+        """Whether the topic was deleted, which ends it for this session."""
+
+
+class Session:
+    """One reader's subscription."""
+
+    __slots__ = ("heartbeat_s", "idle_since", "places", "shape", "stream", "wid")
+
+    def __init__(self, wid: str, places: dict[str, Place], shape: PageRequest, heartbeat_s: float, now: float) -> None:
+        self.wid = wid
+        self.places = places
+        self.shape = shape
+        """The options of every page; cursor, epoch and from_ts come from the place."""
+        self.heartbeat_s = heartbeat_s
+        self.stream: Stream | None = None
+        self.idle_since = now
+        """When its last stream ended."""
+
+    def position(self) -> bytes:
+        """The id for where it stands now."""
+        if len(self.places) > JSON_ID_TOPICS_MAX:
+            return pack_position({name: place.cursor for name, place in self.places.items()})
+        return pack_position({name: place.cursor for name, place in self.places.items() if not place.gone})
+
+    def rewind(self, last_event_id: str) -> None:
+        """Go back to where a reader says that it was; never forward."""
+        for name, seq in unpack_position(last_event_id, list(self.places)).items():
+            place = self.places.get(name)
+            if place is not None and seq < place.cursor:
+                place.cursor = seq
+
+
+class Sessions:
+    """All sessions of the daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._by_wid: dict[str, Session] = {}
+        self._next_collect_s = 0.0
+        self.ttl_ms: int = daemon.config["watch_session_ttl_ms"]
+
+    def __len__(self) -> int:
+        return len(self._by_wid)
+
+    def add(self, places: dict[str, Place], shape: PageRequest, heartbeat_s: float) -> Session:
+        """Make a session; raises the 429 of the cap."""
+        maximum: int = self._daemon.config["max_watch_sessions"]
+        if maximum and len(self._by_wid) >= maximum:
+            self.collect(self._daemon.loop.time(), at_once=True)
+            if len(self._by_wid) >= maximum:
+                raise Refused(
+                    Code.THROTTLED,
+                    "too many watch sessions; close some, or wait for idle ones to expire",
+                    {"limit": "max_watch_sessions", "max": maximum},
+                )
+        wid = "wid_" + secrets.token_urlsafe(16)
+        session = self._by_wid[wid] = Session(wid, places, shape, heartbeat_s, self._daemon.loop.time())
+        return session
+
+    def find(self, wid: str) -> Session:
+        """The session of an id, or the 404."""
+        session = self._by_wid.get(wid) if WID.fullmatch(wid) is not None else None
+        if session is None:
+            raise Refused(Code.NOT_FOUND, "this watch session does not exist (any more); open a new one")
+        return session
+
+    def collect(self, now: float, *, at_once: bool = False) -> None:
+        """Forget sessions that have been without a stream for too long."""
+        if not self._by_wid or (now < self._next_collect_s and not at_once):
+            return
+        ttl_s = self.ttl_ms / 1000
+        self._next_collect_s = now + min(COLLECT_EVERY_S, ttl_s / 4)
+        expired = [
+            wid for wid, session in self._by_wid.items() if session.stream is None and now - session.idle_since > ttl_s
+        ]
+        for wid in expired:
+            del self._by_wid[wid]

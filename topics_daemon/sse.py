@@ -1,0 +1,134 @@
+"""The bytes of server-sent events, and the ids with which a reader comes back (http-api.md §7).
+
+Pure. An event is three lines and an empty one; a payload with raw line breaks in it (JSON allows them between tokens)
+becomes several `data:` lines, which a reader puts together again. Ids say where a session stands in every one of its
+topics: readable JSON for up to 64 topics, packed numbers beyond.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from engine.errors import invalid
+from engine.types import U64_MAX, Page
+
+STREAM_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
+    b"x-accel-buffering: no\r\nconnection: close\r\n\r\nretry: 2000\n\n"
+)
+JSON_ID_TOPICS_MAX: Final = 64
+"""Sessions with more topics have packed ids."""
+_PACKED: Final = 0x01
+"""First byte of a packed id; a JSON one begins with a brace."""
+
+
+def data_lines(payload: bytes) -> bytes:
+    """`data:` lines of a payload, the last line feed included."""
+    if b"\n" in payload or b"\r" in payload:
+        payload = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"data: %b\n" % payload
+
+
+def event(name: bytes, data: bytes, position: bytes) -> bytes:
+    """A whole event; `data` is what `data_lines` made."""
+    return b"event: %b\nid: %b\n%b\n" % (name, position, data)
+
+
+def record_data(topic: bytes, page: Page) -> bytes:
+    """The data of a `record` event."""
+    payload = b"".join(
+        [
+            b'{"topic":"%b","records":[' % topic,
+            *page.pieces,
+            b'],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (page.from_seq, page.next_from_seq, page.head_seq),
+        ]
+    )
+    return data_lines(payload)
+
+
+def tombstone_data(topic: str, page: Page) -> bytes:
+    """The data of a `tombstone` event; the page has one."""
+    tombstone = page.tombstone
+    assert tombstone is not None
+    return data_lines(
+        msgspec.json.encode(
+            {
+                "topic": topic,
+                "reason": tombstone.reason,
+                "gap_from": tombstone.gap_from,
+                "gap_to": tombstone.gap_to,
+                "missed_estimate": tombstone.missed_estimate,
+                "earliest_seq": tombstone.earliest_seq,
+                "head_seq": tombstone.head_seq,
+            }
+        )
+    )
+
+
+def json_data(value: dict[str, Any]) -> bytes:
+    """The data of any other event."""
+    return data_lines(msgspec.json.encode(value))
+
+
+def heartbeat(now_ms: int) -> bytes:
+    """A comment that shows life; never an id."""
+    return b": hb %d\n\n" % now_ms
+
+
+def pack_position(cursors: Mapping[str, int]) -> bytes:
+    """The id for where a session stands, its topics in the session's order."""
+    if len(cursors) > JSON_ID_TOPICS_MAX:
+        raw = bytes([_PACKED]) + b"".join(_varint(seq) for seq in cursors.values())
+    else:
+        raw = msgspec.json.encode(cursors)
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_POSITIONS: Final = msgspec.json.Decoder(dict[str, int])
+
+
+def unpack_position(text: str, topics: Sequence[str]) -> dict[str, int]:
+    """What an id says; `topics` are those of the session. Raises the 400 for what is no id of this session."""
+    refusal = invalid("Last-Event-ID is not an id of this session", "Last-Event-ID")
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise refusal from error
+    if raw[:1] == bytes([_PACKED]):
+        values = _unpack_varints(raw[1:])
+        if len(values) != len(topics):
+            raise refusal
+        return dict(zip(topics, values, strict=True))
+    try:
+        cursors = _POSITIONS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise refusal from error
+    if not all(0 <= seq <= U64_MAX for seq in cursors.values()):
+        raise refusal
+    return cursors
+
+
+def _unpack_varints(raw: bytes) -> list[int]:
+    values: list[int] = []
+    value = shift = 0
+    for byte in raw:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            values.append(value)
+            value = shift = 0
+    return values

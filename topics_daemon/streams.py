@@ -1,0 +1,186 @@
+"""One SSE stream: a session's places turned into events, as fast as its reader takes them.
+
+A stream keeps positions, not frames. It is told which of its topics may have something (`note`); when it is served it
+reads one page of the next such topic, writes it, and goes to the back of the line. It stops as soon as more than
+`AHEAD_BYTES` of what it wrote waits to be sent, and goes on when that has drained: a slow reader costs one frame, and
+catches up from the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from engine.errors import Code, TopicsError
+from engine.types import Page
+from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, record_data, tombstone_data
+
+if TYPE_CHECKING:
+    from topics_daemon.http1 import Connection
+    from topics_daemon.pump import Frames, Pump
+    from topics_daemon.sessions import Place, Session
+
+AHEAD_BYTES: Final = 64 * 1024
+"""What may wait to be sent before a stream stops rendering; one frame may exceed it."""
+ABORT_AFTER_S: Final = 2.0
+"""How long a stream that was ended may take to send what it has."""
+
+
+class Stream:
+    """The open stream of a session."""
+
+    __slots__ = (
+        "_live",
+        "_pump",
+        "connection",
+        "ended",
+        "held_bytes",
+        "paused",
+        "queued",
+        "ready",
+        "session",
+        "wrote_s",
+    )
+
+    def __init__(self, pump: Pump, session: Session, connection: Connection) -> None:
+        self._pump = pump
+        self.session = session
+        self.connection = connection
+        self.ready: dict[str, None] = {}
+        """Topics that may have something, in the order in which they are served."""
+        self.queued = False
+        """Whether it is in the pump's line."""
+        self.paused = False
+        self.ended = False
+        self.held_bytes = 0
+        """What it holds against the daemon's bound for all streams."""
+        self._live: set[str] = set()
+        """Topics whose passage from backlog to live has been told."""
+        self.wrote_s = pump.now()
+
+    def open(self) -> None:
+        """Answer the request with the head of the stream, and begin."""
+        self.connection.become_stream(self)
+        self.connection.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
+        self.connection.transport.write(STREAM_HEAD)
+        for name, place in self.session.places.items():
+            if not place.gone:
+                self.ready[name] = None
+
+    # -- told by the pump and the connection -----------------------------------------------------------------------
+
+    def note(self, name: str) -> None:
+        """A topic has something new."""
+        place = self.session.places[name]
+        if not place.gone and not self.ended:
+            self.ready[name] = None
+            self._pump.enqueue(self)
+
+    def resume(self) -> None:
+        """What was written has drained."""
+        self.paused = False
+        self._pump.released(self)
+        if self.ready and not self.ended:
+            self._pump.enqueue(self)
+
+    def gone(self) -> None:
+        """The connection is lost."""
+        self.ended = True
+        self.ready.clear()
+        self._pump.remove(self)
+
+    def stalled(self) -> None:
+        """The reader has taken nothing for too long."""
+        if self.ended:
+            self.connection.transport.abort()
+            return
+        self.end(410, "slow_reader")
+
+    def end(self, code: int, error: str) -> None:
+        """Say why, and close; the id lets the reader come back to where it is."""
+        if self.ended:
+            return
+        data = json_data({"code": code, "error": error})
+        self.connection.transport.write(event(b"error", data, self.session.position()))
+        self.ended = True
+        self.ready.clear()
+        self._pump.remove(self)
+        self.connection.transport.close()
+        self._pump.daemon.loop.call_later(ABORT_AFTER_S, self.connection.transport.abort)
+
+    def beat(self, now: float, now_ms: int) -> None:
+        """Show life after a silence."""
+        if not self.ended and not self.paused:
+            self.wrote_s = now
+            self.connection.transport.write(heartbeat(now_ms))
+
+    # -- served by the pump ----------------------------------------------------------------------------------------
+
+    def serve(self, frames: Frames) -> None:
+        """Write what one topic has; the pump puts the stream back in line while it has more."""
+        name = next(iter(self.ready))
+        del self.ready[name]
+        place = self.session.places[name]
+        parts = self._events(place, frames)
+        if parts:
+            transport = self.connection.transport
+            transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            self.wrote_s = self._pump.daemon.coarse_s
+            waiting = transport.get_write_buffer_size()
+            if waiting > AHEAD_BYTES:
+                self._pump.hold(self, waiting)
+
+    def _events(self, place: Place, frames: Frames) -> list[bytes]:
+        """The events of one page of one topic; notes the topic again when there is more."""
+        session = self.session
+        name = place.name
+        try:
+            page, data = frames.read(session.shape, place)
+        except TopicsError as error:
+            return self._failed(place, error)
+        parts: list[bytes] = []
+        place.from_ts = None
+        place.epoch = page.epoch
+        place.head = page.head_seq
+        if page.tombstone is not None:
+            place.cursor = min(page.tombstone.gap_to, page.next_from_seq)
+            parts.append(event(b"tombstone", tombstone_data(name, page), session.position()))
+        place.cursor = page.next_from_seq
+        if data is not None:
+            parts.append(event(b"record", data, session.position()))
+        if page.next_from_seq < page.head_seq:
+            if not session.shape.strong or page.scanned:
+                self.ready[name] = None
+            self._live.discard(name)
+        elif name not in self._live:
+            self._live.add(name)
+            caught_up = json_data({"topic": name, "head_seq": page.head_seq})
+            parts.append(event(b"caught-up", caught_up, session.position()))
+        return parts
+
+    def _failed(self, place: Place, error: TopicsError) -> list[bytes]:
+        """A page could not be read: the topic is gone, or the error passes."""
+        if error.code is Code.TOPIC_NOT_FOUND:
+            return self.topic_deleted(place)
+        shown = {"code": error.status, "error": error.code.value, "topics": [place.name]}
+        return [event(b"error", json_data(shown), self.session.position())]
+
+    def topic_deleted(self, place: Place) -> list[bytes]:
+        """End one topic of the session, and say so once."""
+        if place.gone:
+            return []
+        place.gone = True
+        self.ready.pop(place.name, None)
+        self._pump.unfollow(self, place.name)
+        said = {"topic": place.name, "head_seq": place.head, "reason": "deleted"}
+        return [event(b"topic-deleted", json_data(said), self.session.position())]
+
+    def tell(self, parts: list[bytes]) -> None:
+        """Write events outside of the line."""
+        if parts and not self.ended:
+            self.wrote_s = self._pump.daemon.coarse_s
+            self.connection.transport.write(b"".join(parts))
+
+
+def record_event_data(topic: str, page: Page) -> bytes | None:
+    """The data of a page's `record` event, or None when it holds no records."""
+    return record_data(topic.encode("ascii"), page) if page.count else None
