@@ -13,6 +13,7 @@ data directory; where others need it too, run the daemon.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -45,7 +46,7 @@ class Engine:
         """Open the store in the directory `path`, made if missing; recovers first. Raises `StoreError`."""
         self._fs = OsFs(path, create=True)
         try:
-            self.core = Core.open(self._fs, OsClock(), settings, limits)
+            self.core = Core.open(self._fs, OsClock(), settings, limits, pid=os.getpid())
         except BaseException:
             self._fs.shut()
             raise

@@ -130,11 +130,16 @@ class Commit:
     def write_groups(self, now_ms: int) -> None:
         """Write everything staged: all groups of the tick before anything of it is applied or answered."""
         groups = self.wal.take_groups()
-        took_ns = 0
+        began_ns = self.clock.boot_ns()
+        failure: OSError | None = None
         for group in groups:
-            began = self.clock.boot_ns()
-            self._write(group)
-            took_ns += self.clock.boot_ns() - began
+            failure = self._write(group) or failure
+        if failure is not None:
+            # Recovery drops a last tick that did not reach all its shards, so none of it may be answered as written.
+            for group in groups:
+                self.wal.shards[group.shard].failed = self.wal.shards[group.shard].failed or failure
+                self.fail_shard(group.shard)
+        took_ns = self.clock.boot_ns() - began_ns if groups else 0
         for index, book in enumerate(self.books):
             if book.touched:
                 touched, book.touched = book.touched, []
@@ -142,15 +147,14 @@ class Commit:
                     for slot in touched:
                         self._settle(slot, book, now_ms, took_ns, 0)
 
-    def _write(self, group: GroupWrite) -> None:
+    def _write(self, group: GroupWrite) -> OSError | None:
         error: OSError | None = None
         try:
             group.run(self.fs)
         except OSError as failure:
             error = failure
         self.wal.group_done(group, error)
-        if error is not None:
-            self.fail_shard(group.shard)
+        return error
 
     # -- syncing ---------------------------------------------------------------------------------------------------
 

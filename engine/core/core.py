@@ -83,13 +83,14 @@ class Core:
         settings: EngineSettings | None = None,
         limits: Limits | None = None,
         progress: Callable[[float], None] | None = None,
+        pid: int = 0,
     ) -> Core:
         """Lock, recover and open the store under the root of `fs`; a missing one is made.
 
-        `progress` is called with 0 … 1 while the log is replayed. Raises the `StoreError`s of `engine.errors`.
+        `progress` is called with 0 … 1 while the log is replayed; `pid` is what a second owner is told. Raises the `StoreError`s of `engine.errors`.
         """
         settings = settings if settings is not None else EngineSettings()
-        opened = open_store(fs, clock, settings)
+        opened = open_store(fs, clock, settings, pid)
         replay = Replay(opened, settings)
         replay.run(progress)
         opened.execute()
@@ -484,7 +485,10 @@ class Core:
         )
 
     def close(self) -> None:
-        """Stop cleanly: everything staged is written, synced and marked, and the lock says so. Blocks."""
+        """Stop cleanly: everything staged is written, synced and marked, and the lock says so.
+
+        Blocks. No sync and no chore may be in flight: whoever drives the engine has handed them back before.
+        """
         if self.closing:
             return
         self.closing = True

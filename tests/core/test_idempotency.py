@@ -8,7 +8,7 @@ from engine.commands import Batch
 from engine.errors import Code, Refused
 from engine.limits import Limits
 from tests.core.hand import Hand
-from tests.sim.images import Cut
+from tests.sim.media import Cut
 
 
 def test_the_same_key_gives_the_first_answer_and_appends_nothing() -> None:

@@ -9,7 +9,7 @@ from engine.errors import Code, Refused
 from engine.limits import Limits
 from engine.types import Discard, Durability, TopicConfig, TopicType
 from tests.core.hand import Hand, records
-from tests.sim.images import Cut
+from tests.sim.media import Cut
 
 
 def refusal(code: Code) -> pytest.RaisesExc[Refused]:
@@ -30,7 +30,7 @@ def test_a_topic_is_not_visible_before_its_create_is_synced_and_its_first_write_
     with refusal(Code.TOPIC_NOT_FOUND):
         hand.core.state("t")
     hand.sync()
-    assert ticket.done
+    assert ticket.value().created
     assert hand.read("t") == [1]
 
 
