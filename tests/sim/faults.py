@@ -94,6 +94,12 @@ class FaultFs:
         self._counts = [0] * len(self.faults)
         self._paths: dict[int, str] = {}
 
+    def over(self, below: Fs) -> FaultFs:
+        """The same faults and counts over another view of the same disk."""
+        twin = FaultFs(below, (), self._on_slow)
+        twin.__dict__.update({**self.__dict__, "below": below})
+        return twin
+
     def _effect(self, call: Call, path: str) -> Effect | None:
         self.calls[call] = self.calls.get(call, 0) + 1
         found = None
@@ -154,8 +160,9 @@ class FaultFs:
         self.below.fdatasync(handle)
 
     def _fail_sync(self, handle: int) -> None:
-        if isinstance(self.below, FakeDisk):
-            self.below.fail_sync(handle)
+        forget = getattr(self.below, "fail_sync", None)
+        if forget is not None:
+            forget(handle)
 
     def fsync_dir(self, path: str) -> None:
         self._strike(Call.SYNC_DIR, path)
@@ -206,3 +213,20 @@ class FaultFs:
 
     def boot_id(self) -> str:
         return self.below.boot_id()
+
+
+class FaultyProcess:
+    """A world's `wrap`: the first process that it is given meets the faults, all later ones a sound disk."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = list(faults)
+        self.first: FaultFs | None = None
+        self.armed = True
+
+    def __call__(self, fs: Fs) -> Fs:
+        if self.first is None:
+            self.first = FaultFs(fs, self.faults)
+            return self.first
+        if self.armed and not isinstance(fs, FakeDisk):
+            return self.first.over(fs)
+        return fs

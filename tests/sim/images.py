@@ -201,18 +201,22 @@ def _free_cuts(pending: Pending, rng: random.Random, sample: int) -> Iterator[Cu
 
 
 def kill_points(disk: FakeDisk) -> Iterator[int | None]:
-    """What `FakeDisk.killed` takes: None (all that was written), and prefixes of a write that was the last step."""
+    """What `FakeDisk.killed` takes: None (all that was written), and prefixes of a write that was the last step.
+
+    The kernel copies page by page and looks for a fatal signal between two of them; prefixes at every sector are more
+    than that, prefixes inside a sector do not happen.
+    """
     yield None
     if disk.last_write is None:
         return
     _, offset, before, data, _ = disk.last_write
     if before == data:
         return
-    places = {0, 1, 7, 8, 79, 80, 81, len(data) // 2, len(data) - 1}
+    yield 0
     bounds = list(range(-(-(offset + 1) // SECTOR) * SECTOR - offset, len(data), SECTOR))
     if len(bounds) > TORN_MAX_SECTORS:
-        bounds = bounds[:4] + [at for at in bounds if (offset + at) % PAGE == 0] + bounds[-4:]
-    yield from sorted(place for place in places | set(bounds) if 0 <= place < len(data))
+        bounds = sorted({*bounds[:4], *(at for at in bounds if (offset + at) % PAGE == 0), *bounds[-4:]})
+    yield from bounds
 
 
 def describe(disk: FakeDisk, cut: Cut) -> str:

@@ -1,0 +1,92 @@
+"""Sync elision: each sync call in the engine, taken away alone, must be missed.
+
+A site is a line of the engine that calls `fdatasync` or `fsync_dir`; for the shared helper of `engine/fs.py` it is that
+line together with the line that called the helper. `sites_in_sources` finds them by reading the code, a dry run finds
+which are reached; `Elided` is a world's `wrap` under which one of them does nothing.
+
+What is not caught needs a written reason in `ARGUED`; a site that is neither fails the gate.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from engine.fs import Fs
+
+ENGINE = Path(__file__).resolve().parents[2] / "engine"
+SYNCS = ("fdatasync", "fsync_dir")
+
+ARGUED: dict[str, str] = {}
+"""Site → why nothing is lost without it."""
+
+
+def sites_in_sources() -> set[str]:
+    """Every line of the engine that calls a sync, as `file:function:call`."""
+    found = set()
+    for path in sorted(ENGINE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef):
+                found |= {f"{path.relative_to(ENGINE)}:{function.name}:{call}" for call in _sync_calls(function)}
+    return {site for site in found if not site.startswith("fs.py:fdatasync") and not site.startswith("fs.py:fsync_dir")}
+
+
+def _sync_calls(function: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SYNCS:
+            yield f"{node.func.attr}@{node.lineno - function.lineno}"
+
+
+def caller_site(call: str) -> str:
+    """The site that is calling a sync now: `file:function:call@line in function`, and the helper's caller."""
+    frame: FrameType | None = sys._getframe(2)
+    parts: list[str] = []
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(ENGINE):
+            name = str(path.relative_to(ENGINE))
+            line = frame.f_lineno - frame.f_code.co_firstlineno
+            parts.append(f"{name}:{frame.f_code.co_name}:{call if not parts else 'from'}@{line}")
+            if name != "fs.py":
+                break
+        frame = frame.f_back
+    return " < ".join(parts) or "outside"
+
+
+class Elided:
+    """A world's `wrap`: `site` does nothing, all other syncs work; `reached` counts every site that was met."""
+
+    def __init__(self, site: str | None = None) -> None:
+        self.site = site
+        self.reached: dict[str, int] = {}
+
+    def __call__(self, fs: Fs) -> Fs:
+        return _ElidedFs(fs, self)  # type: ignore[return-value]  # the other calls are passed on by __getattr__
+
+
+class _ElidedFs:
+    """`Fs` without one of its syncs."""
+
+    def __init__(self, below: Fs, plan: Elided) -> None:
+        self._below = below
+        self._plan = plan
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._below, name)
+
+    def _skips(self, call: str) -> bool:
+        site = caller_site(call)
+        self._plan.reached[site] = self._plan.reached.get(site, 0) + 1
+        return site == self._plan.site
+
+    def fdatasync(self, handle: int) -> None:
+        if not self._skips("fdatasync"):
+            self._below.fdatasync(handle)
+
+    def fsync_dir(self, path: str) -> None:
+        if not self._skips("fsync_dir"):
+            self._below.fsync_dir(path)

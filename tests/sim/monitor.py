@@ -1,0 +1,115 @@
+"""The order monitor: rules about *when*, asserted during every run.
+
+- A file is renamed only when all that was written to it is synced.
+- Nothing is acked before the condition of its class holds: what waits for the disk must be found in durable bytes
+  behind durable names, what does not in the page cache; and before any ack, LOCK says `running` on the disk.
+- From the moment that a sync of the log begins, nothing is written to a page that held anything then.
+- A log file is removed only when each record in it that somebody was told of lies durable in another one.
+
+Records are found by the marks that `World` puts into each: the monitor needs no knowledge of formats.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tests.sim.disk import FakeDisk
+from tests.sim.media import PAGE, Cut, Dir, File
+from tests.sim.model import Record
+
+_MARK = re.compile(rb"mk[0-9]+-[0-9]+\.")
+
+
+class OrderError(AssertionError):
+    """Something happened before what it depends on."""
+
+
+class OrderMonitor:
+    """Watches one disk through one process's life."""
+
+    def __init__(self, disk: FakeDisk) -> None:
+        self.events = 0
+        self._told: set[bytes] = set()
+        self._locked = False
+        self._synced_to: dict[int, int] = {}
+        self._logs: dict[str, File] = {}
+        self.started(disk)
+
+    def started(self, disk: FakeDisk) -> None:
+        """A new process begins."""
+        self._locked = False
+        self._synced_to.clear()
+        self._logs = _logs(disk)
+
+    def stepped(self, disk: FakeDisk, what: str) -> None:
+        """The disk changed."""
+        self.events += 1
+        word, _, rest = what.partition(" ")
+        if word == "rename":
+            self._renamed(disk, rest.split(" ")[1])
+        elif word == "write":
+            self._written(disk)
+        elif word == "unlink" and rest.startswith("wal/"):
+            self._unlinked(disk, rest)
+        if word in ("create", "rename", "unlink", "link"):
+            self._logs = _logs(disk)
+
+    def _renamed(self, disk: FakeDisk, target: str) -> None:
+        node = dict(disk.nodes())[target]
+        if isinstance(node, File) and any(change.data for change in node.pending):
+            raise OrderError(f"{target} was renamed into place before its data was synced")
+
+    def sync_begins(self, shard: int) -> None:
+        """A sync of a shard begins: no page that holds anything of it by now is written again."""
+        for path, file in self._logs.items():
+            if path.startswith(f"wal/shard-{shard:02d}/"):
+                used = len(bytes(file.cache).rstrip(b"\0"))
+                self._synced_to[file.number] = max(self._synced_to.get(file.number, 0), -(-used // PAGE) * PAGE)
+
+    def _written(self, disk: FakeDisk) -> None:
+        assert disk.last_write is not None
+        file, offset, before, data, _ = disk.last_write
+        bound = self._synced_to.get(file.number)
+        if bound is None or offset >= bound or before == data:
+            return
+        raise OrderError(f"bytes {offset}… of log file f{file.number} are written although a sync began with everything below {bound}")
+
+    def _unlinked(self, disk: FakeDisk, path: str) -> None:
+        gone = self._logs.get(path)
+        if gone is None:
+            return
+        held = set(_MARK.findall(bytes(gone.cache))) & self._told
+        for other, file in self._logs.items():
+            if other != path:
+                held -= set(_MARK.findall(bytes(file.durable)))
+        if held:
+            raise OrderError(f"{path} is removed although only it holds {sorted(held)[:3]}")
+
+    def acked(self, disk: FakeDisk, records: tuple[Record, ...], synced: bool, volatile: bool) -> None:
+        """A command was answered with success."""
+        if not self._locked:
+            lock = disk.tree_after(Cut(0)).get("LOCK") or b""
+            if b"running" not in lock:
+                raise OrderError(f"an ack before LOCK is durable: {lock!r}")
+            self._locked = True
+        if volatile or not records:
+            return
+        marks = [mark for record in records for mark in _MARK.findall(record.data)]
+        if len(marks) > 64:
+            marks = [marks[0], marks[-1]]
+        if synced:
+            durable = [content for path, content in disk.tree_after(Cut(0)).items() if content and "wal/" in path]
+            missing = [mark for mark in marks if not any(mark in content for content in durable)]
+        else:
+            missing = [mark for mark in marks if not any(mark in file.cache for file in self._logs.values())]
+        if missing:
+            raise OrderError(f"acked {'as synced' if synced else ''} before it was: {missing[:3]}")
+        self._told.update(marks)
+
+
+def _logs(disk: FakeDisk) -> dict[str, File]:
+    return {
+        path: node
+        for path, node in disk.nodes()
+        if path.startswith("wal/") and path.endswith(".log") and not isinstance(node, Dir)
+    }

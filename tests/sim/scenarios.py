@@ -1,0 +1,472 @@
+"""The situations in which the store is crashed at every step.
+
+A scenario is a function that drives a `World`. Each is run once for each lag of its syncs (prompt, and with groups
+written while a sync is under way). `ALPHABET` is the other kind: small operations, all sequences of which up to a
+length are scenarios too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from engine.errors import Refused, Unavailable
+from engine.limits import EngineSettings, Limits
+from engine.types import ConfigChanges, Match
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
+from tests.sim.media import Cut
+from tests.sim.oracle import Oracle
+from tests.sim.world import TINY, World
+
+Script = Callable[[World], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One situation: settings, what is done before anybody looks, and what is done under observation."""
+
+    name: str
+    run: Script
+    settings: EngineSettings = TINY
+    lags: tuple[int, ...] = (0, 4)
+    fresh: bool = False
+    """Start on an empty disk, so that making the store is observed too."""
+    capacity: int = 1 << 40
+    limits: Limits = field(default_factory=Limits)
+
+
+@functools.cache
+def _base(settings: EngineSettings) -> FakeDisk:
+    """A store that was just made, whose process was killed: what most scenarios start from."""
+    world = World(settings=settings)
+    world.start()
+    world.settle()
+    return world.kill().disk
+
+
+def world_for(scenario: Scenario, lag: int) -> World:
+    """The world that a scenario begins in, with a running process."""
+    if scenario.fresh:
+        disk = FakeDisk(capacity=scenario.capacity)
+    else:
+        disk = _base(scenario.settings).killed()
+        disk.capacity = scenario.capacity
+    return World(
+        disk, settings=scenario.settings, clock=ManualClock(), oracle=Oracle(), lag=lag, limits=scenario.limits
+    )
+
+
+# -- what is done -----------------------------------------------------------------------------------------------------
+
+
+def _first_start(world: World) -> None:
+    world.append("a")
+    world.append("a", ack_fsync=True)
+
+
+def _one_by_one(durability: str) -> Script:
+    def run(world: World) -> None:
+        world.put("t", durability=durability)
+        for _ in range(4):
+            world.append("t")
+        world.append("t", ack_fsync=True)
+        world.append("t", node="n1", tag="red")
+        world.check()
+
+    return run
+
+
+def _batches(durability: str) -> Script:
+    def run(world: World) -> None:
+        world.append("t", 7, config=_changes(durability=durability), node="n", tag="x", meta=b'{"k":1}')
+        world.append("t", 40, size=60)
+        world.append("t", 3, size=1200)
+        world.append("t", 1, ack_fsync=True)
+        world.check()
+
+    return run
+
+
+def _interleaved(world: World) -> None:
+    """Several topics of all classes, several writes in one group, answers not waited for."""
+    for name, durability in (("d", "disk"), ("f", "fsync"), ("m", "memory")):
+        world.put(name, durability=durability)
+    for round_ in range(4):
+        for name in ("d", "f", "m"):
+            world.append(name, 1 + round_ % 2, wait=False)
+        world.step()
+    world.append("f", 2)
+    world.append("d", 2, size=700)
+    world.settle()
+    world.check()
+
+
+def _rotation(world: World) -> None:
+    world.put("t", durability="disk")
+    world.put("f", durability="fsync")
+    for _ in range(7):
+        world.append("t", 4, size=700)
+        world.append("f", 1, size=300)
+    world.check()
+
+
+def _rotation_unsynced(world: World) -> None:
+    """Many groups over several files before any sync ends."""
+    world.put("t", durability="memory")
+    for _ in range(12):
+        world.append("t", 2, size=900, wait=False)
+        world.step(0.01)
+    world.append("t", ack_fsync=True)
+    world.check()
+
+
+def _oversize(world: World) -> None:
+    """A frame that is larger than a log file, between small ones."""
+    world.put("t", durability="fsync")
+    world.append("t")
+    world.append("t", 20, size=1500)
+    world.append("t")
+    world.append("t", 1, size=30_000)
+    world.append("t")
+    world.check()
+
+
+def _deletes(world: World) -> None:
+    world.append("t", 4, tag="red")
+    world.append("t", 4, tag="blue")
+    world.delete("t", seqs=(2, 3))
+    world.delete("t", match=Match("Eq", "blue"))
+    world.append("t", 2, tag="blue")
+    world.delete("t", before_seq=2)
+    world.put("f", durability="fsync")
+    world.append("f", 3, tag="a")
+    world.delete("f", match=Match("Glob", "a"))
+    world.append("f")
+    world.check()
+
+
+def _delete_all_quiet(world: World) -> None:
+    world.append("t", 5)
+    world.settle()
+    world.delete("t", before_seq=100)
+    world.settle()
+    world.append("t")
+    world.check()
+
+
+def _caps(world: World) -> None:
+    world.append("t", 3, config=_changes(cap_records=4))
+    world.append("t", 3)
+    world.append("t", 9)
+    world.delete("t", seqs=(13,))
+    world.append("t", 1)
+    world.put("t", cap_records=2)
+    world.append("b", 2, size=100, config=_changes(cap_bytes=400, durability="fsync"))
+    world.append("b", 3, size=100)
+    world.check()
+
+
+def _ages(world: World) -> None:
+    world.append("t", 2, config=_changes(ttl_ms=5000))
+    world.step(3000)
+    world.append("t", 2)
+    world.step(3000)
+    world.append("t", 1)
+    world.check()
+    world.step(100_000)
+    world.append("t", 1)
+    world.put("t", ttl_ms=0)
+    world.append("t", 1)
+    world.check()
+
+
+def _rejects(world: World) -> None:
+    world.append("t", 3, config=_changes(cap_records=4, discard="reject"))
+    try:
+        world.append("t", 2)
+    except Refused:
+        pass
+    else:
+        raise AssertionError("a full topic took a write")
+    world.delete("t", seqs=(1,))
+    world.append("t", 2)
+    world.check()
+
+
+def _retries(world: World) -> None:
+    first = world.append("t", 2, key="k1")
+    world.append("t", 2, key="k1", records=first)
+    second = world.append("t", 1, key="k2", ack_fsync=True)
+    world.append("t", 1)
+    world.kill().start()
+    world.append("t", 2, key="k1", records=first)
+    world.append("t", 1, key="k2", records=second)
+    third = world.append("f", 2, key="k1", config=_changes(durability="fsync"))
+    world.append("f", 2, key="k1", records=third)
+    world.check()
+
+
+def _configs(world: World) -> None:
+    world.append("t")
+    world.put("t", durability="fsync")
+    world.append("t")
+    world.put("t", durability="memory", cap_records=10)
+    world.append("t")
+    world.put("t", priority=5)
+    world.check()
+
+
+def _recreated(world: World) -> None:
+    world.append("t", 3)
+    world.drop("t")
+    world.append("t", 1)
+    world.append("u", 1, config=_changes(durability="fsync"))
+    world.drop("u")
+    world.drop("t")
+    world.put("t", durability="fsync")
+    world.append("t", 2)
+    world.check()
+
+
+def _quiet_and_wake(world: World) -> None:
+    world.append("t", 2)
+    world.append("u", 1, config=_changes(durability="memory"))
+    world.settle()
+    world.append("t", wait=False)
+    world.append("u", wait=False)
+    world.step()
+    world.append("t", 2)
+    world.settle()
+    world.check()
+    world.power_off().start()
+    world.check()
+    world.append("t")
+
+
+def _ephemeral(world: World) -> None:
+    world.put("e", durability="ephemeral")
+    world.append("e", 3)
+    world.append("d", 1)
+    world.append("e", 2)
+    world.kill().start()
+    world.append("e", 1)
+    world.settle()
+    world.append("e", 2)
+    world.stop().start()
+    world.append("e", 1)
+
+
+def _clean_stop(world: World) -> None:
+    world.append("t", 2)
+    world.append("f", 2, config=_changes(durability="fsync"))
+    world.stop().start()
+    world.check()
+    world.append("t", 1)
+    world.append("f", 1)
+    world.stop().start()
+    world.append("t", 1)
+    world.check()
+
+
+def _stop_start_stop(world: World) -> None:
+    world.append("t", 2)
+    for _ in range(3):
+        world.stop().start()
+    world.append("t", 2, size=3000)
+    world.stop().start()
+    world.check()
+
+
+def _killed_again_and_again(world: World) -> None:
+    for _ in range(4):
+        world.append("t", 2, size=300)
+        world.append("f", 1, config=_changes(durability="fsync"))
+        world.kill().start()
+    world.check()
+
+
+def _power_failures(world: World) -> None:
+    for turn in range(3):
+        world.append("t", 2, size=300)
+        world.append("f", 1, config=_changes(durability="fsync"))
+        world.append("t", 1)
+        world.power_off(Cut(0) if turn % 2 == 0 else None)
+        world.start()
+    world.check()
+
+
+def _kill_then_power(world: World) -> None:
+    """What a killed process left in the page cache was never on the disk when the power fails."""
+    world.append("t", 3, size=200)
+    world.append("f", 1, config=_changes(durability="fsync"))
+    world.append("t", 3, size=200)
+    world.kill().start()
+    world.append("t", 1)
+    world.append("f", 1)
+    world.power_off().start()
+    world.check()
+
+
+def _full_disk(world: World) -> None:
+    """The disk fills up, deletes still work, space comes back, writing goes on."""
+    world.append("t", 3, size=500)
+    refused = 0
+    for _ in range(60):
+        try:
+            world.append("t", 4, size=900, wait=False)
+            world.step()
+        except Unavailable:
+            refused += 1
+            if refused > 3:
+                break
+    world.step(20_000)
+    assert refused, "the disk was never full"
+    world.delete("t", seqs=(1, 2))
+    world.disk.free(1 << 20)
+    world.settle()
+    world.append("t", 4, size=900)
+    world.check()
+
+
+def _two_shards(world: World) -> None:
+    names = [f"t{index}" for index in range(4)]
+    for index, name in enumerate(names):
+        world.put(name, durability="fsync" if index % 2 else "disk")
+    for _ in range(2):
+        for name in names:
+            world.append(name, 1, size=200, wait=False)
+        world.step()
+    for name in names:
+        world.append(name, 1)
+    world.drop("t0")
+    world.append("t0", 1)
+    world.check()
+
+
+def _two_shards_rotating(world: World) -> None:
+    names = [f"t{index}" for index in range(4)]
+    for _ in range(6):
+        for name in names:
+            world.append(name, 1, size=900, wait=False)
+        world.step()
+    world.settle()
+    world.kill().start()
+    world.append("t0", 1, ack_fsync=True)
+    world.check()
+
+
+def _changes(**changes: object) -> ConfigChanges:
+    return msgspec.convert(changes, ConfigChanges)
+
+
+TWO = msgspec.structs.replace(TINY, wal_shards=2)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("first-start", _first_start, fresh=True),
+    Scenario("first-start-two-shards", _first_start, TWO, fresh=True, lags=(0,)),
+    Scenario("single-memory", _one_by_one("memory")),
+    Scenario("single-disk", _one_by_one("disk")),
+    Scenario("single-fsync", _one_by_one("fsync")),
+    Scenario("batch-disk", _batches("disk")),
+    Scenario("batch-fsync", _batches("fsync")),
+    Scenario("interleaved", _interleaved, lags=(0, 2, 4, 6)),
+    Scenario("rotation", _rotation),
+    Scenario("rotation-unsynced", _rotation_unsynced, lags=(0, 6)),
+    Scenario("oversize", _oversize),
+    Scenario("deletes", _deletes),
+    Scenario("delete-all-quiet", _delete_all_quiet),
+    Scenario("caps", _caps),
+    Scenario("ages", _ages, lags=(0,)),
+    Scenario("rejects", _rejects, lags=(0,)),
+    Scenario("retries", _retries),
+    Scenario("configs", _configs),
+    Scenario("recreated", _recreated),
+    Scenario("quiet-and-wake", _quiet_and_wake),
+    Scenario("ephemeral", _ephemeral),
+    Scenario("clean-stop", _clean_stop),
+    Scenario("stop-start-stop", _stop_start_stop, lags=(0,)),
+    Scenario("killed-again", _killed_again_and_again),
+    Scenario("power-failures", _power_failures),
+    Scenario("kill-then-power", _kill_then_power),
+    Scenario("full-disk", _full_disk, capacity=160 * 1024, lags=(0,)),
+    Scenario("two-shards", _two_shards, TWO),
+    Scenario("two-shards-rotating", _two_shards_rotating, TWO),
+)
+
+
+# -- all short sequences ----------------------------------------------------------------------------------------------
+
+
+def _settle_quiet(world: World) -> None:
+    world.settle()
+
+
+def _put_if_absent(world: World) -> None:
+    world.put("t", durability="fsync")
+
+
+def _delete_first(world: World) -> None:
+    model = world.oracle.tip("t")
+    if model is not None and model.live:
+        world.delete("t", seqs=(next(iter(model.live)),))
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+def _fsync() -> ConfigChanges:
+    return _changes(durability="fsync")
+
+
+def _group(world: World) -> None:
+    """Two writes in one group, and one more while it is under way."""
+    world.append("t", 2, wait=False)
+    world.append("u", 1, wait=False)
+    world.step()
+    world.append("t", 1)
+
+
+def _keyed(world: World) -> None:
+    """A keyed write; the second time it is met it is a retry."""
+    model = world.oracle.tip("t")
+    if model is not None and "k" in model.keys:
+        first, last = model.keys["k"]
+        if all(seq in model.live for seq in range(first, last + 1)):
+            world.append("t", key="k", records=tuple(model.live[seq] for seq in range(first, last + 1)))
+            return
+    if model is None or "k" not in model.keys:
+        world.append("t", 2, key="k")
+
+
+ALPHABET: dict[str, Script] = {
+    "append": lambda world: _ignore(world.append("t")),
+    "group": _group,
+    "synced": lambda world: _ignore(world.append("t", ack_fsync=True)),
+    "fsync": lambda world: _ignore(world.append("f", config=_fsync())),
+    "large": lambda world: _ignore(world.append("t", 6, size=1500)),
+    "retry": _keyed,
+    "delete": _delete_first,
+    "cap": lambda world: world.put("t", cap_records=2),
+    "class": _put_if_absent,
+    "drop": lambda world: world.drop("t"),
+    "quiet": _settle_quiet,
+    "stop": lambda world: _ignore(world.stop().start()),
+    "kill": lambda world: _ignore(world.kill().start()),
+    "power": lambda world: _ignore(world.power_off().start()),
+}
+
+
+def sequence(names: tuple[str, ...]) -> Scenario:
+    """The scenario that is these letters in a row, with a topic to start from."""
+
+    def run(world: World) -> None:
+        world.append("t", 2)
+        for name in names:
+            ALPHABET[name](world)
+
+    return Scenario("+".join(names), run)
