@@ -232,13 +232,18 @@ class Commit:
                 if change.sync_lsn > durable:
                     book.awaiting[slot] = None
                     book.wanted = True
+                for waiting in reversed(pending):
+                    if waiting.ticket is not None and write_ns:
+                        if waiting.ticket.write_ns:
+                            break
+                        waiting.ticket.write_ns = write_ns
                 return
             pending.popleft()
             answer = change.apply(self.catalog, now_ms)
             self.fresh.add(slot)
             ticket = change.ticket
             if ticket is not None:
-                ticket.write_ns = write_ns
+                ticket.write_ns = ticket.write_ns or write_ns
                 ticket.sync_ns = sync_ns
                 if change.ack_lsn > durable:
                     book.acks.append((change.ack_lsn, ticket, answer))
