@@ -229,7 +229,9 @@ class Client:
         now = time.monotonic()
         since = call.failing_since or call.begun + call.request.lingers_s
         if now - since > PATIENCE_S:
-            self.talk.progress(f"waiting {now - since:.0f} s: {call.held_by or f'no answer yet from {self.where.label}'}")
+            self.talk.progress(
+                f"waiting {now - since:.0f} s: {call.held_by or f'no answer yet from {self.where.label}'}"
+            )
 
     def no_daemon(self, lost: Lost) -> NoDaemon:
         """The failure that says who is not there, and what may be done."""

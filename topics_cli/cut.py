@@ -44,7 +44,7 @@ def ts_of(line: bytes) -> int:
 
 
 def bare_data(lines: list[bytes]) -> list[bytes]:
-    """The data of records that were asked for without meta and tag: what stands between `"data":` and the last brace."""
+    """The data of records that were asked for without meta and tag: all from `"data":` to the last brace."""
     return [line[line.index(_DATA) + 7 : -1] for line in lines]
 
 

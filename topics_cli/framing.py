@@ -73,7 +73,9 @@ class Cutter:
             end = data.find(b"\n", at, at + LENGTH_DIGITS_MAX + 1)
             digits = data[at : end if end >= 0 else len(data)]
             if not (digits.isdigit() and digits.isascii()) or len(digits) > LENGTH_DIGITS_MAX:
-                raise Failure("the input is not framed by --length", "bad_framing", "it wants <n>, a line feed, n bytes")
+                raise Failure(
+                    "the input is not framed by --length", "bad_framing", "it wants <n>, a line feed, n bytes"
+                )
             if end < 0:
                 break
             size = int(digits)

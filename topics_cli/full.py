@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +59,9 @@ def build() -> typer.Typer:
     for command in COMMANDS.values():
         epilog = "Examples:  " + "   ".join(command.examples) if command.examples else None
         settings = {"ignore_unknown_options": True, "allow_extra_args": True} if command.passes_through else None
-        program.command(command.name, help=command.summary, epilog=epilog, context_settings=settings)(_function(command))
+        program.command(command.name, help=command.summary, epilog=epilog, context_settings=settings)(
+            _function(command)
+        )
     return program
 
 
@@ -83,7 +86,8 @@ def _function(command: Command) -> Callable[..., int]:
         for option in COMMON:
             if values[option.name] == option.default and ctx.obj:
                 values[option.name] = ctx.obj[option.name]
-        for item in (*command.options, *command.arguments):
+        items: tuple[Option | Argument, ...] = (*command.options, *command.arguments)
+        for item in items:
             name = _python_name(item.name)
             values[item.name] = list(values.pop(name) or []) if item.many else values.pop(name)
         return app.run(command, values)
@@ -129,7 +133,7 @@ def _parameter(option: Option, panel: str | None = None) -> inspect.Parameter:
     else:
         settings: dict[str, Any] = {} if option.kind is TEXT else {"parser": _reader(option)}
         info = typer.Option(*option.flags, help=option.help, metavar=metavar, rich_help_panel=panel, **settings)
-        kind = Annotated[(list[str] if option.many else str | None), info]  # type: ignore[valid-type]  # made here
+        kind = Annotated[(list[str] if option.many else str | None), info]
         default = None
     return inspect.Parameter(
         _python_name(option.name), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
@@ -164,5 +168,4 @@ def _report_usage(error: Any, words: list[str]) -> int:
 
 
 def _wants_json(words: list[str]) -> bool:
-    pairs = zip(words, words[1:], strict=False)
-    return any(word in ("-ojson", "--output=json") for word in words) or ("-o", "json") in pairs
+    return "-ojson" in words or "--output=json" in words or ("-o", "json") in pairwise(words)

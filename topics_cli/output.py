@@ -61,6 +61,10 @@ class Out:
         else:
             self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
+    def text(self, data: bytes) -> None:
+        """A record's text, on a line of its own."""
+        self.write((for_terminal(data.decode("utf-8", "backslashreplace")) if self.is_terminal else data) + b"\n")
+
     def document(self, body: bytes) -> None:
         """An answer of the API as it is, and a line feed."""
         if self.is_terminal and self.form != RAW:

@@ -10,10 +10,9 @@ this module is on the path of the commands that must start fast.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # no stub exists for the C half of `signal`
 import os
 import select
-
-import _signal  # type: ignore[import-not-found]  # no stub exists for the C half of `signal`
 
 from topics_cli.exits import Stopped
 

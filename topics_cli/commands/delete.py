@@ -1,0 +1,109 @@
+"""`topics delete`: records by seq, by tag, or below a seq; for good."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from topics_cli import exits
+from topics_cli.ask import confirmed
+from topics_cli.client import topic_path
+from topics_cli.cut import number, seq_of
+from topics_cli.exits import usage
+from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
+from topics_cli.session import Session, check_name
+
+SEQS_MAX = 1000
+"""Seqs that one request may list."""
+
+
+def delete(session: Session, values: dict[str, Any]) -> int:
+    """Delete records, or count those that would go."""
+    topic = check_name(values["topic"])
+    selector = _selector(values)
+    if values["dry_run"]:
+        count = _count(session, topic, selector)
+        session.out.line(f"{topic}\t{count} records would be deleted")
+        return exits.DONE
+    if not values["yes"] and session.talk.is_terminal:
+        count = _count(session, topic, selector)
+        if not confirmed(session, f"delete {count} records of {topic} for good?"):
+            session.talk.say("topics: nothing was deleted")
+            return exits.FAILED
+    deleted = 0
+    seqs = selector.pop("seqs", None)
+    for start in range(0, len(seqs), SEQS_MAX) if seqs is not None else (None,):
+        body = dict(selector)
+        if seqs is not None and start is not None:
+            body["seqs"] = seqs[start : start + SEQS_MAX]
+        request = session.client.request("POST", topic_path(topic) + "/delete", json.dumps(body).encode())
+        answer = session.client.call(request).body
+        session.warn(answer)
+        deleted += number(answer, "deleted") or 0
+        if session.out.form in ("json", "ndjson", "raw"):
+            session.out.document(answer)
+    if session.out.form not in ("json", "ndjson", "raw"):
+        session.out.line(f"{topic}\t{deleted} records deleted")
+    return exits.DONE
+
+
+def _selector(values: dict[str, Any]) -> dict[str, Any]:
+    selector: dict[str, Any] = {}
+    if values["before"] is not None:
+        selector["before_seq"] = values["before"]
+    if values["tag"] is not None and values["tag_prefix"] is not None:
+        raise usage("--tag and --tag-prefix both choose tags", "give one of them")
+    if values["tag"] is not None:
+        selector["match"] = ["tag", "Eq", values["tag"]]
+    if values["tag_prefix"] is not None:
+        selector["match"] = ["tag", "Glob", values["tag_prefix"] + "*"]
+    if values["seq"]:
+        selector["seqs"] = [seq for word in values["seq"] for seq in _read_seqs(word)]
+    if not selector:
+        raise usage("which records?", "say --before SEQ, --tag TAG, --tag-prefix TAG or --seq SEQ")
+    return selector
+
+
+def _read_seqs(word: str) -> list[int]:
+    """The seqs of `5`, `7-9` or `5,7-9`."""
+    seqs: list[int] = []
+    for part in word.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdigit() and last.isdigit() and first.isascii() and last.isascii() and len(last) < 20):
+            raise usage(f"--seq {word!r} is not a seq, a range or a list", "such as 5, 7-9 or 5,7,9")
+        if not int(first) <= int(last) < int(first) + 1_000_000:
+            raise usage(f"--seq {part!r} is not a range of at most a million seqs", "use --before for more")
+        seqs.extend(range(int(first), int(last) + 1))
+    return seqs
+
+
+def _count(session: Session, topic: str, selector: dict[str, Any]) -> int:
+    """How many live records the selector means now."""
+    client = session.client
+    state = client.get(topic_path(topic) + "?touch=false").body
+    head = number(state, "head_seq") or 0
+    earliest = number(state, "earliest_seq") or 0
+    seqs = set(selector["seqs"]) if "seqs" in selector else None
+    end = min(head, selector.get("before_seq", head + 1) - 1)
+    begin = earliest - 1
+    if seqs:
+        begin, end = max(begin, min(seqs) - 1), min(end, max(seqs))
+    if end <= begin:
+        return 0
+    reader = Reader(client, topic, Wanted(match=selector.get("match"), meta=False, data=False), begin, follow=False)
+    reader.end_seq = end
+    count = 0
+    try:
+        while not reader.finished or reader.pages:
+            reader.ask(PAGE_RECORDS)
+            call = reader.call
+            if not reader.step() and call is not None:
+                session.stop.check()
+                session.stop.wait(call.watch, call.timeout_s)
+            while reader.pages:
+                lines = reader.pages.popleft().lines
+                count += len(lines) if seqs is None else sum(seq_of(line) in seqs for line in lines)
+    finally:
+        reader.close()
+    return count

@@ -1,0 +1,207 @@
+"""Topics as a whole: `ls`, `info`, `create`, `set`, `drop`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from topics_cli import exits
+from topics_cli.ask import can_ask, confirmed
+from topics_cli.client import quote, topic_path
+from topics_cli.exits import ApiError, Failure, usage
+from topics_cli.nearest import nearest
+from topics_cli.options import read
+from topics_cli.screen import Column, show_pairs, show_rows
+from topics_cli.session import Session, check_name
+from topics_cli.table import CONFIG_FIELDS
+from topics_cli.times import show_time
+
+LIST_PAGE = 1000
+_HEADS = [
+    Column("TOPIC"),
+    Column("TYPE"),
+    Column("COUNT", True),
+    Column("EARLIEST", True),
+    Column("HEAD", True),
+    Column("BYTES", True),
+    Column("DURABILITY"),
+    Column("PRIORITY", True),
+]
+_LIST_FIELDS = ("topic", "type", "count", "earliest_seq", "head_seq", "bytes", "durability", "effective_priority")
+_JSON_FORMS = ("json", "ndjson", "raw")
+_FIELDS = {name: (kind, choices) for name, kind, _, choices in CONFIG_FIELDS}
+
+
+def list_topics(session: Session, values: dict[str, Any]) -> int:
+    """List topics: a line each in a pipe, a table on a terminal, page after page."""
+    prefix = values["prefix"] or ""
+    cursor, rows, form = "", [], session.out.form
+    documents = 0
+    while True:
+        target = f"/v0/topics?page_size={LIST_PAGE}&prefix={quote(prefix)}"
+        body = session.client.get(target + (f"&cursor={quote(cursor)}" if cursor else "")).body
+        page = json.loads(body)
+        if form in ("json", "raw"):
+            session.out.document(body)
+            documents += 1
+        elif form == "ndjson":
+            for entry in page["topics"]:
+                session.out.line(json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
+        else:
+            rows += [[_cell(entry.get(name)) for name in _LIST_FIELDS] for entry in page["topics"]]
+        cursor = page.get("next_cursor", "")
+        if not cursor:
+            break
+        session.stop.check()
+    if form in _JSON_FORMS:
+        return exits.DONE
+    if values["fields"]:
+        rows = _chosen(rows, values["fields"])
+        for row in rows:
+            session.out.line("\t".join(row))
+        return exits.DONE
+    if rows:
+        show_rows(session, _HEADS, rows)
+    else:
+        what = f"no topic begins with {prefix}" if prefix else "there is no topic yet"
+        session.talk.note(f"topics: {what}; topics write makes one")
+    return exits.DONE
+
+
+def _chosen(rows: list[list[str]], fields: str) -> list[list[str]]:
+    """The columns that `--fields` names."""
+    names = [name.strip() for name in fields.split(",")]
+    unknown = [name for name in names if name not in _LIST_FIELDS]
+    if unknown:
+        raise usage(f"there is no field {unknown[0]!r}", f"fields: {', '.join(_LIST_FIELDS)}")
+    places = [_LIST_FIELDS.index(name) for name in names]
+    return [[row[place] for place in places] for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else str(value)
+
+
+def info(session: Session, values: dict[str, Any]) -> int:
+    """Show one topic."""
+    body = session.client.get(topic_path(check_name(values["topic"])) + "?touch=false").body
+    if session.out.form in _JSON_FORMS:
+        session.out.document(body)
+        return exits.DONE
+    state = json.loads(body)
+    pairs = []
+    for name, value in state.items():
+        if name in ("config", "performance"):
+            continue
+        if name in ("last_write_ts", "last_read_ts"):
+            shown = f"{value} ({show_time(value)})" if value is not None else "never"
+            pairs.append((name, shown))
+        elif name == "damage":
+            pairs.append((name, ", ".join(f"{item[0]}-{item[1]}" for item in value)))
+        else:
+            pairs.append((name, _cell(value) if not isinstance(value, dict | list) else json.dumps(value)))
+    pairs += [(f"config.{name}", "null" if value is None else _cell(value)) for name, value in state["config"].items()]
+    show_pairs(session, pairs)
+    return exits.DONE
+
+
+def create(session: Session, values: dict[str, Any]) -> int:
+    """Create a topic. One that exists is left as it is, and what differs is said."""
+    topic = check_name(values["topic"])
+    config = {name: _value(name, values[name]) for name, *_ in CONFIG_FIELDS if values[name] is not None}
+    try:
+        there = json.loads(session.client.get(topic_path(topic) + "?touch=false").body)
+    except ApiError as error:
+        if error.code != "topic_not_found":
+            raise
+    else:
+        if values["must_be_new"]:
+            raise Failure(f"topic {topic} exists", "topic_exists", "drop it first, or leave --must-be-new out")
+        return _exists(session, topic, config, there)
+    return _put(session, topic, config)
+
+
+def _exists(session: Session, topic: str, config: dict[str, Any], there: dict[str, Any]) -> int:
+    differing = [name for name, value in config.items() if there["config"].get(name) != value]
+    if session.out.form in _JSON_FORMS:
+        answer = {"topic": topic, "created": False, "config": there["config"], "epoch": there["epoch"]}
+        session.out.line(json.dumps(answer, separators=(",", ":")))
+    else:
+        session.out.line(f"{topic}\texists")
+    if differing:
+        wanted = " ".join(f"{name}={_cell(config[name])}" for name in differing)
+        session.talk.say(f"topics: warning: {topic} exists with another configuration, and was left as it is")
+        session.talk.say(f"  change it with: topics set {topic} {wanted}")
+    return exits.DONE
+
+
+def _put(session: Session, topic: str, config: dict[str, Any]) -> int:
+    request = session.client.request("PUT", topic_path(topic), json.dumps(config).encode())
+    body = session.client.call(request).body
+    session.warn(body)
+    if session.out.form in _JSON_FORMS:
+        session.out.document(body)
+    else:
+        session.out.line(f"{topic}\t{'created' if json.loads(body)['created'] else 'changed'}")
+    return exits.DONE
+
+
+def set_config(session: Session, values: dict[str, Any]) -> int:
+    """Change the configuration of a topic that exists."""
+    topic = check_name(values["topic"])
+    config: dict[str, Any] = {}
+    for word in values["field=value"]:
+        name, equals, value = word.partition("=")
+        name = name.replace("-", "_")
+        if not equals:
+            raise usage(f"{word!r} is not FIELD=VALUE", "such as ttl_ms=7d")
+        if name not in _FIELDS:
+            near = nearest(name, list(_FIELDS))
+            hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(_FIELDS)}"
+            raise usage(f"there is no field {name!r}", hint)
+        kind, choices = _FIELDS[name]
+        try:
+            config[name] = _value(name, read(kind, value, choices))
+        except ValueError as error:
+            raise usage(f"{name}: {error}") from error
+    session.client.get(topic_path(topic) + "?touch=false")
+    return _put(session, topic, config)
+
+
+def _value(name: str, value: Any) -> Any:
+    """A field's value as the wire has it."""
+    if _FIELDS[name][1] == ("true", "false"):
+        return value == "true"
+    if name in ("priority", "dead_letter") and value == "null":
+        return None
+    if name == "priority":
+        try:
+            return int(value)
+        except ValueError:
+            raise usage(f"priority {value!r} is not a whole number or null") from None
+    return value
+
+
+def drop(session: Session, values: dict[str, Any]) -> int:
+    """Drop a topic, after showing what would go."""
+    topic = check_name(values["topic"])
+    state = json.loads(session.client.get(topic_path(topic) + "?touch=false").body)
+    what = f"{state['count']} records, {state['bytes']} bytes"
+    if values["dry_run"]:
+        session.out.line(f"{topic}\twould be dropped: {what}")
+        return exits.DONE
+    if not values["yes"]:
+        if not can_ask():
+            raise usage(f"dropping {topic} ({what}) takes --yes where nobody can be asked", "--dry-run shows more")
+        if not confirmed(session, f"drop {topic} with {what}?"):
+            session.talk.say("topics: nothing was dropped")
+            return exits.FAILED
+    query = "?if_empty=true" if values["if_empty"] else ""
+    body = session.client.call(session.client.request("DELETE", topic_path(topic) + query)).body
+    if session.out.form in _JSON_FORMS:
+        session.out.document(body)
+    else:
+        session.out.line(f"{topic}\tdropped: {what}")
+    return exits.DONE
