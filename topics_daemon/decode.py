@@ -38,7 +38,8 @@ class RecordIn(msgspec.Struct, gc=False):
     data: Raw
     tag: str | None = None
     node: str | None = None
-    meta: Raw | None = None
+    meta: Raw = Raw()
+    """Empty when there is none (`Raw | None` would not take an object)."""
 
 
 class StrictRecordIn(RecordIn, gc=False, forbid_unknown_fields=True):
@@ -52,7 +53,7 @@ class WriteIn(msgspec.Struct):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
-    config: Raw | None = None
+    config: Raw = Raw()
     disable_backpressure: bool = False
     ack: str | None = None
     return_seqs: bool = True
@@ -62,6 +63,16 @@ class StrictWriteIn(WriteIn, forbid_unknown_fields=True):
     """The same, failing at what is unknown."""
 
     records: list[StrictRecordIn]  # type: ignore[assignment]  # narrows the element, which the subclass only decodes
+
+
+_NONE: Final = RecordIn(Raw(b"null")).meta
+"""The one `Raw` that stands for an absent value."""
+
+
+def _given(raw: Raw) -> bytes | None:
+    """The bytes of a value that may be absent or null."""
+    text = bytes(raw)
+    return None if not text or text == b"null" else text
 
 
 class Write(msgspec.Struct):
@@ -233,9 +244,10 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
     if read.node is None:
         read.node = node
     write = _write_of(read, limits, hidden)
-    if read.config is not None:
+    config = _given(read.config)
+    if config is not None:
         warnings = warnings or []
-        write.config = decode_changes(bytes(read.config), limits, warnings, "config.")
+        write.config = decode_changes(config, limits, warnings, "config.")
     write.warnings = warnings or None
     return write
 
@@ -260,10 +272,10 @@ def _write_of(read: WriteIn, limits: Limits, hidden: bool) -> Write:
     nodes: list[str | None] | None = None
     metas: list[bytes | None] | None = None
     for record in records:
-        if record.tag is not None or record.node is not None or record.meta is not None:
+        if record.tag is not None or record.node is not None or record.meta is not _NONE:
             tags = [record.tag for record in records]
             nodes = [record.node for record in records]
-            metas = [None if record.meta is None else bytes(record.meta) for record in records]
+            metas = [_given(record.meta) for record in records]
             break
     if read.node is not None:
         nodes = [read.node if node is None else node for node in nodes] if nodes else [read.node] * len(records)

@@ -172,7 +172,7 @@ def parse(raw: bytes, bounds: Bounds) -> Head:
     check_shape(raw, bounds)
     line = REQUEST_LINE.match(raw)
     if line is None:
-        raise _bad("this is not a request line of HTTP/1.1")
+        raise _bad("this is not a request line that HTTP knows")
     sink = _Sink()
     parser = httptools.HttpRequestParser(sink)
     try:
@@ -212,7 +212,7 @@ def _read_headers(head: Head, headers: list[tuple[bytes, bytes]]) -> None:
     head.expects_continue = head.minor == 1 and seen.get(b"expect", b"").lower() == b"100-continue"
     head.host = _text(seen, b"host")
     if head.host is None and head.minor == 1:
-        raise _bad("an HTTP/1.1 request needs a Host header")
+        raise _bad("a request needs a Host header")
     head.origin = _text(seen, b"origin")
     head.sec_fetch_site = _text(seen, b"sec-fetch-site")
     key = seen.get(b"idempotency-key")

@@ -98,7 +98,6 @@ class Connection(asyncio.Protocol):
     """One client's connection; `door` says which listener it came through."""
 
     __slots__ = (
-        "_advancing",
         "_body_since",
         "_chunks",
         "_daemon_waits",
@@ -150,7 +149,6 @@ class Connection(asyncio.Protocol):
         self._stuck_bytes = 0
         self._stuck_since = 0.0
         self._daemon_waits = False
-        self._advancing = False
         self._waiting = b""
 
     # -- what the loop calls ---------------------------------------------------------------------------------------
@@ -216,15 +214,12 @@ class Connection(asyncio.Protocol):
 
     def _guarded_advance(self) -> None:
         """`_advance`, with every refusal answered: nothing may escape into the loop."""
-        self._advancing = True
         try:
             self._advance()
         except TopicsError as error:
             self._refuse(self._head, error, time.perf_counter_ns())
         except Exception as error:  # noqa: BLE001 — a bug costs one answer, not the daemon
             self._refuse(self._head, self.daemon.internal_error(error), time.perf_counter_ns())
-        finally:
-            self._advancing = False
 
     def _advance(self) -> None:
         """Go on with what is buffered as far as it leads."""
@@ -404,10 +399,14 @@ class Connection(asyncio.Protocol):
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """An exchange has its answer: let go what may leave, joined with what else this tick brings."""
+        """An exchange has its answer: let go what may leave, joined with what else this tick brings.
+
+        This may be inside of the engine's turn, so requests that waited for this answer must not run here: whenever
+        there is more to do than to write one answer, it is left to the end of the tick.
+        """
         if self.phase is Phase.CLOSED:
             return
-        if len(self.pending) > 1:
+        if len(self.pending) > 1 or self._inbuf or self.phase is Phase.WAIT or not self.reading:
             if not self._daemon_waits:
                 self._daemon_waits = True
                 self.daemon.unsettled.append(self)
@@ -434,8 +433,7 @@ class Connection(asyncio.Protocol):
         elif last or (not pending and (self.daemon.draining or (self._eof and not self._inbuf))):
             self._close()
         elif self._inbuf or self.phase is Phase.WAIT or not self.reading:
-            if not self._advancing:
-                self._guarded_advance()
+            self._guarded_advance()
         elif not pending:
             self.fast = self.phase is Phase.HEAD and not self.paused
 

@@ -187,7 +187,15 @@ class Life:
         self._feed_watchdog()
 
     def _open(self) -> Core:
-        return Core.open(self.fs, OsClock(), self.config.engine_settings(), self.config.limits(), self._note_progress)
+        config = self.config
+        return Core.open(
+            self.fs,
+            OsClock(),
+            config.engine_settings(),
+            config.limits(),
+            self._note_progress,
+            pid=os.getpid(),
+        )
 
     def _note_progress(self, progress: float) -> None:
         self.daemon.progress = progress

@@ -71,12 +71,11 @@ def check_exposure(config: Config) -> None:
     """Refuse to serve the world without keys."""
     if config["port"] == "none" or is_loopback(config["host"]) or config["allow_insecure_no_auth"]:
         return
-    raise Mistakes(
-        [
-            f"host {config['host']} is not loopback and no keys are configured: anyone who can reach it could read and "
-            "write everything; set TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
-        ]
+    mistake = (
+        f"host {config['host']} is not loopback and no keys are configured: anyone who can reach it could read and "
+        "write everything; set TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
     )
+    raise Mistakes([mistake])
 
 
 def bind_tcp(config: Config) -> list[socket.socket]:

@@ -206,7 +206,6 @@ class Pump:
 
     def _pass(self) -> None:
         """Serve the streams in line for one slice."""
-        self._pass_due = False
         frames = Frames(self.daemon)
         until = self.now() + SLICE_S
         line = self._line
@@ -219,13 +218,12 @@ class Pump:
                 self._held.append(stream)
                 continue
             stream.serve(frames)
-            if stream.ready and not stream.paused and not stream.ended:
-                stream.queued = True
-                line.append(stream)
+            if stream.ready:
+                self.enqueue(stream)
             if self.now() > until:
                 break
+        self._pass_due = bool(line)
         if line:
-            self._pass_due = True
             self.daemon.loop.call_soon(self._pass)
 
     # -- time ------------------------------------------------------------------------------------------------------

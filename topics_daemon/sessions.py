@@ -62,7 +62,11 @@ class Session:
         return pack_position({name: place.cursor for name, place in self.places.items() if not place.gone})
 
     def rewind(self, last_event_id: str) -> None:
-        """Go back to where a reader says that it was; never forward."""
+        """Go back to where a reader says that it was; never forward.
+
+        What is no id of this session changes nothing: a browser sends what it has, and cannot do anything about a
+        refusal, while the session's own cursors lose nothing.
+        """
         for name, seq in unpack_position(last_event_id, list(self.places)).items():
             place = self.places.get(name)
             if place is not None and seq < place.cursor:

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.errors import invalid
-from engine.types import U64_MAX, Page
+from engine.types import Page
 
 STREAM_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
@@ -102,24 +101,19 @@ _POSITIONS: Final = msgspec.json.Decoder(dict[str, int])
 
 
 def unpack_position(text: str, topics: Sequence[str]) -> dict[str, int]:
-    """What an id says; `topics` are those of the session. Raises the 400 for what is no id of this session."""
-    refusal = invalid("Last-Event-ID is not an id of this session", "Last-Event-ID")
+    """What an id says; `topics` are those of the session. Empty for what is no id of this session."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise refusal from error
+    except (binascii.Error, ValueError):
+        return {}
     if raw[:1] == bytes([_PACKED]):
         values = _unpack_varints(raw[1:])
-        if len(values) != len(topics):
-            raise refusal
-        return dict(zip(topics, values, strict=True))
+        return dict(zip(topics, values, strict=True)) if len(values) == len(topics) else {}
     try:
         cursors = _POSITIONS.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise refusal from error
-    if not all(0 <= seq <= U64_MAX for seq in cursors.values()):
-        raise refusal
-    return cursors
+    except msgspec.MsgspecError:
+        return {}
+    return {name: seq for name, seq in cursors.items() if seq >= 0}
 
 
 def _unpack_varints(raw: bytes) -> list[int]:

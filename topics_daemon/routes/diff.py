@@ -21,7 +21,7 @@ from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, wants_lines
 from topics_daemon.http1 import Exchange
-from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, page_request
+from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -88,7 +88,7 @@ def lines_answer(head: Head, page: Page) -> bytes:
 
 def wait_of(read: ReadIn) -> int:
     """The wait of a long poll in milliseconds, clamped."""
-    return min(max(read.wait_ms or 0, 0), WAIT_MS_MAX)
+    return min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
 
 
 class Poll(Exchange):
@@ -160,9 +160,10 @@ def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
     read = decode(READ, body, daemon.limits, warnings)
     lines = wants_lines(head) if head.accept else False
     request = page_request(read, daemon.limits, lines=lines)
+    wait_ms = wait_of(read)
     page = daemon.engine.page(head.name, request)
-    if read.wait_ms and not daemon.draining and _has_nothing(page):
-        Poll(daemon, connection, head, request, warnings, wait_of(read), started_ns)
+    if wait_ms and not daemon.draining and _has_nothing(page):
+        Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
         return None
     if lines:
         return lines_answer(head, page)
@@ -286,8 +287,8 @@ def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
             part.node = read.node
         requests[name] = page_request(part, daemon.limits)
     max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
-    min_bytes = min(max(read.min_bytes if read.min_bytes is not None else 1, 0), max_bytes)
-    wait_ms = min(max(read.max_wait_ms or 0, 0), WAIT_MS_MAX)
+    min_bytes = min(in_range(read.min_bytes, "min_bytes", 1), max_bytes)
+    wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)
     pages = ManyPages(daemon, requests, max_bytes)
     if wait_ms and not daemon.draining and not pages.telling and pages.bytes < min_bytes:
         ManyPoll(daemon, connection, head, requests, (min_bytes, max_bytes, wait_ms), warnings, started_ns)

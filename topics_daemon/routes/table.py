@@ -65,7 +65,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         "POST": Route(handler=write.write_topic, body=Body.REQUIRED, kinds=_WRITE_KINDS, pipelines=True),
     },
     ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, body=Body.OPTIONAL)},
-    ("v0", "topics", _ANY_NAME, "delete"): {"POST": Route(handler=delete.delete_records, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "delete"): {"POST": Route(handler=delete.delete_records, body=Body.OPTIONAL)},
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record)},
     ("v0", "write"): {"POST": Route(handler=write.write_topics, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, body=Body.REQUIRED)},

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
-from engine.types import U64_MAX, PageRequest, TopicState, parse_match
+from engine.types import PageRequest, TopicState, parse_match
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, takes_events
@@ -74,8 +74,9 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
     maximum: int = daemon.config["max_watch_topics"]
     if not 1 <= len(read.topics) <= maximum:
         raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
-    for name in read.topics:
+    for name, part in read.topics.items():
         check_topic_name(name, "topics")
+        _check_place(part or PlaceIn())
     limits = daemon.limits
     heartbeat_ms = in_range(read.heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
     shape = PageRequest(
@@ -116,13 +117,19 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
     return json_answer(head, 200, answer, warnings, started_ns)
 
 
+def _check_place(part: PlaceIn) -> None:
+    for name in ("from_seq", "from_ts", "epoch"):
+        in_range(getattr(part, name), name, 0)
+    if not isinstance(part.tail, bool):
+        in_range(part.tail, "tail", 0)
+
+
 def _place(name: str, part: PlaceIn, state: TopicState) -> Place:
     """Where a session begins in a topic: `tail` (true: only what is new; a number: the last so many) wins."""
-    cursor = in_range(part.from_seq, "from_seq", 0)
-    from_ts = None if part.from_ts is None else in_range(part.from_ts, "from_ts", 0)
-    epoch = in_range(part.epoch, "epoch", state.epoch, 0, U64_MAX)
+    cursor, from_ts = part.from_seq or 0, part.from_ts
+    epoch = state.epoch if part.epoch is None else part.epoch
     if part.tail is not None and part.tail is not False:
-        back = 0 if part.tail is True else in_range(part.tail, "tail", 0)
+        back = 0 if part.tail is True else part.tail
         cursor, from_ts, epoch = max(state.head_seq - back, 0), None, state.epoch
     return Place(name, cursor, epoch, state.head_seq, from_ts)
 
