@@ -159,7 +159,12 @@ class Commit:
     # -- syncing ---------------------------------------------------------------------------------------------------
 
     def sync_job(self, now_ms: int) -> SyncJob | None:
-        """The next sync that somebody waits for, or that is due; the driver runs it, in a thread if it likes."""
+        """The next sync that somebody waits for, or that is due; the driver runs it, in a thread if it likes.
+
+        Marks, parked commands and chores stage outside a turn, and a sync begins only where everything is written.
+        """
+        if self.wal.has_staged:
+            self.write_groups(now_ms)
         for index, book in enumerate(self.books):
             if book.sync_began_ms is not None or self.wal.shards[index].failed is not None:
                 continue

@@ -414,11 +414,17 @@ class Core:
     # -- the drive -------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Engine time in milliseconds; read once a turn."""
+        """Engine time in milliseconds, for commands and reads: the clocks are read once for all of a turn."""
         if not self._time_is_fresh:
+            self._read_clocks()
             self._time_is_fresh = True
-            self.commit.now_ms = self._time.advance()
         return self._time.now_ms
+
+    def _read_clocks(self) -> int:
+        """Engine time now; what is asked next reads the clocks again."""
+        self._time_is_fresh = False
+        self.commit.now_ms = now = self._time.advance()
+        return now
 
     def turn(self) -> None:
         """Write what was staged, and apply and answer what that makes true."""
@@ -433,8 +439,7 @@ class Core:
 
     def advance(self) -> int:
         """Let time pass: marks, stalls, parked deadlines. Returns engine time in milliseconds."""
-        self._time_is_fresh = False
-        now = self.now()
+        now = self._read_clocks()
         self.commit.watch_stall(now)
         self.commit.mark_quiet(now)
         if now >= self._next_second_ms:
@@ -445,16 +450,16 @@ class Core:
         return now
 
     def sync_job(self) -> SyncJob | None:
-        """A sync to run; call after `turn`, until it returns None."""
-        return self.commit.sync_job(self.now())
+        """A sync to run; call after `turn`, until it returns None. What is still staged is written first."""
+        return self.commit.sync_job(self._read_clocks())
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """The outcome of a sync."""
-        self.commit.sync_done(job, error, self.now())
+        self.commit.sync_done(job, error, self._read_clocks())
 
     def chore(self) -> Chore | None:
         """A piece of background work (space for the log) to run; one at a time."""
-        return self.wal.next_chore(self.now())
+        return self.wal.next_chore(self._read_clocks())
 
     def chore_done(self, chore: Chore, error: OSError | None) -> None:
         """The outcome of a chore."""
@@ -462,7 +467,7 @@ class Core:
         for index, shard in enumerate(self.wal.shards):
             if shard.failed is not None and not self.commit.books[index].failed:
                 self.commit.fail_shard(index)
-        self.parking.retry(self.now())
+        self.parking.retry(self._read_clocks())
 
     @property
     def fresh(self) -> set[Slot]:

@@ -130,6 +130,11 @@ class Wal:
         state.tip_lsn = end = lsn + total
         return end
 
+    @property
+    def has_staged(self) -> bool:
+        """Whether there is something for `take_groups` to give."""
+        return any(shard.staged for shard in self.shards)
+
     def take_groups(self) -> list[GroupWrite]:
         """All that is staged, as one write a shard."""
         touched = [shard for shard in self.shards if shard.staged]

@@ -100,3 +100,17 @@ def test_payloads_beyond_the_cache_bound_leave_memory_and_come_back_from_the_log
     again = hand.reopen()
     assert again.core.catalog.cache.bytes_held <= SMALL.cache_bytes * 1.1
     assert again.read("t") == values
+
+
+def test_a_sync_may_begin_right_after_a_parked_command_was_staged() -> None:
+    hand = Hand()
+    hand.create("t")
+    while not hand.core.parking:
+        ticket = hand.core.append("t", Batch.of([KILOBYTE]))
+        hand.turn()
+    hand.chores()  # stages the parked command, outside a turn
+    assert not ticket.done
+    job = hand.sync_begin()
+    assert job is not None
+    assert ticket.done
+    hand.sync_end(job)
