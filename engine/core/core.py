@@ -87,7 +87,8 @@ class Core:
     ) -> Core:
         """Lock, recover and open the store under the root of `fs`; a missing one is made.
 
-        `progress` is called with 0 … 1 while the log is replayed; `pid` is what a second owner is told. Raises the `StoreError`s of `engine.errors`.
+        `progress` is called with 0 … 1 while the log is replayed; `pid` is what a second owner is told. Raises the
+        `StoreError`s of `engine.errors`.
         """
         settings = settings if settings is not None else EngineSettings()
         opened = open_store(fs, clock, settings, pid)
