@@ -41,7 +41,7 @@ crash-long: setup ## the crash gate without a bound
 	@$(PY) -m tests.sim.gate --long
 
 soak: setup ## mixed load with a SIGKILL each minute, for SOAK_SECONDS (600)
-	@$(PY) -m tests.sim.soak
+	@$(PY) -m tests.soak
 
 bench: setup ## rates, latencies and CPU against the goals; BENCH=rows picks
 	@$(PY) -m tests.bench
