@@ -170,6 +170,17 @@ def parse_header(seed: int, buffer: bytes | memoryview, offset: int, lsn: int) -
     return _new_tuple(FrameHeader, fields)
 
 
+def resembles_header(head: bytes, lsn: int, back: int) -> bool:
+    """Whether a frame may have begun where these 80 bytes stand, though its header does not check.
+
+    Two fields say where a frame belongs, and damage to a few bytes leaves one of them; inside a body neither is found.
+    """
+    if len(head) < HEADER_LEN:
+        return False
+    fields = _unpack_header(head, 0)
+    return bool(fields[7] == lsn or (fields[8] == back and fields[9] == 0 and fields[5] == 0))
+
+
 def misses_bytes(frame: bytes | memoryview, position: int, length: int) -> bool:
     """Whether some sector holds nothing but zeros of a frame that lies at `position` (mod 512) and is `length` long.
 

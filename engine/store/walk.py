@@ -27,6 +27,7 @@ from engine.formats.frame import (
     frame_len,
     misses_bytes,
     parse_header,
+    resembles_header,
 )
 from engine.fs import Fs, OpenMode
 from engine.limits import OnCorruption
@@ -320,7 +321,8 @@ class ShardWalk:
     def _unreadable(self, index: int) -> tuple[Evidence, Ahead, int]:
         """The evidence about a place that holds no header that can be believed."""
         lsn = self._at
-        ahead = self._look_ahead(lsn)
+        # Where MANIFEST recorded the end of a synced frame, the next one can only begin on the next block.
+        ahead = self._look_ahead(align_block(lsn) if lsn == self._known_end else lsn)
         spot = lsn
         before = None if ahead.first is None else ahead.first.lsn - ahead.first.back
         if ahead.nonzero_lsn is not None:
@@ -332,10 +334,15 @@ class ShardWalk:
         where = index
         if spot == self.pieces[index].end_lsn and index + 1 < len(self.pieces):
             where = index + 1
-        missing = misses_bytes(self._bytes(where, spot, HEADER_LEN), spot % SECTOR, HEADER_LEN)
+        head = self._bytes(where, spot, HEADER_LEN)
+        missing = misses_bytes(head, spot % SECTOR, HEADER_LEN)
+        if spot != lsn and not resembles_header(head, spot, spot - self.last_lsn):
+            # No frame begins here: this is the middle of one that began at `lsn`, whose first sector is not there.
+            missing = True
         proven = (
             lsn < self._known_end
-            or spot < self._run_lsn
+            # A run that begins on the very next block says nothing about the rest of this one.
+            or (spot < self._run_lsn and self._run_lsn > align_block(lsn))
             or spot < ahead.durable_lsn
             or (before is not None and lsn <= before < ahead.durable_lsn)
         )
