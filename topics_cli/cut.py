@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DATA = b'"data":'
 _META = b',"meta":{'
+_TAG = b',"$tag":"'
 _BASE64 = b'{"$base64":"'
 ENCODING = "base64"
 
@@ -53,8 +54,13 @@ def texts(lines: list[bytes]) -> list[bytes]:
     found = []
     for line in lines:
         at = line.index(_DATA) + 7
-        if line[at] == 0x22 and b"\\" not in line:
-            found.append(line[at + 1 : line.index(b'"', at + 1)])
+        if line[at] == 0x22:
+            if b"\\" not in line:
+                found.append(line[at + 1 : line.index(b'"', at + 1)])
+            else:
+                found.append(text_of(line, at))
+        elif _META not in line and _TAG not in line:
+            found.append(line[at:-1])
         else:
             found.append(text_of(line, at))
     return found
@@ -72,7 +78,7 @@ def text_of(line: bytes, at: int) -> bytes:
 
 def end_of(line: bytes, at: int) -> int:
     """Where the JSON value ends that begins at `at` of a rendered record."""
-    if _META not in line and b',"$tag":"' not in line:
+    if _META not in line and _TAG not in line:
         return len(line) - 1
     import json
 

@@ -10,7 +10,11 @@ byte for byte.
 
 from __future__ import annotations
 
-from topics_cli.exits import Failure
+from topics_cli.exits import Failure, usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LINE, NULL, LENGTH = "line", "null", "length"
 LENGTH_DIGITS_MAX = 12
@@ -105,3 +109,10 @@ def frame(records: list[bytes], framing: str) -> bytes:
         return b"".join([b"%d\n%b" % (len(record), record) for record in records])
     mark = b"\n" if framing == LINE else b"\0"
     return mark.join(records) + mark
+
+
+def framing_of(values: dict[str, Any]) -> str:
+    """The framing that the options ask for."""
+    if values["null"] and values["length"]:
+        raise usage("-0 and --length are two framings", "give one of them")
+    return NULL if values["null"] else LENGTH if values["length"] else LINE

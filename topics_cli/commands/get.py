@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from topics_cli import exits
 from topics_cli.client import topic_path
-from topics_cli.commands.write import framing_of
 from topics_cli.cut import end_of, seq_of
 from topics_cli.exits import ApiError
+from topics_cli.framing import framing_of
 from topics_cli.output import NDJSON
 from topics_cli.render import Render
 from topics_cli.session import Session, check_name

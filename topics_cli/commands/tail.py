@@ -11,10 +11,10 @@ import time
 from collections import deque
 
 from topics_cli import exits
-from topics_cli.commands.write import framing_of
 from topics_cli.cursor import CursorFile
 from topics_cli.cut import seq_of, ts_of
 from topics_cli.exits import ApiError, Failure, Stopped, usage
+from topics_cli.framing import framing_of
 from topics_cli.pages import PAGE_RECORDS, Gap, Page, Reader, Wanted, last_from_seq
 from topics_cli.render import Render
 from topics_cli.session import Session, check_name
@@ -64,9 +64,9 @@ class Lane:
         """(time, line or gap, seq up to which all is done once this is shown)."""
 
     def fill(self) -> None:
-        """Take the pages that came."""
+        """Take pages that came, as long as there is room: a topic that is far ahead waits for the others."""
         reader = self.reader
-        while reader.pages:
+        while reader.pages and len(self.items) < PAGE_RECORDS:
             page = reader.pages.popleft()
             if page.gap is not None:
                 self.items.append((ts_of(page.lines[0]) if page.lines else 0, page.gap, page.gap.last))
@@ -168,7 +168,7 @@ class Tail:
             try:
                 moved |= reader.step()
             except ApiError as error:
-                if error.code != "topic_not_found" or not (self._follow and reader.epoch is not None and self.shown):
+                if error.code != "topic_not_found" or not self._follow or reader.epoch is None:
                     raise
                 self._session.talk.note(f"topics: topic {reader.topic} was dropped")
                 reader.finished = True
@@ -201,22 +201,34 @@ class Tail:
         """The long way, for several topics: the oldest record first, as long as it is known which that is."""
         for lane in lanes:
             lane.fill()
-        while all(lane.is_known for lane in lanes) and self._left() > 0:
-            waiting = [lane for lane in lanes if lane.items]
+        while self._left() > 0 and all(lane.is_known for lane in lanes):
+            waiting = [(lane.items[0][0], lane.reader.topic, lane) for lane in lanes if lane.items]
             if not waiting:
                 return
-            lane = min(waiting, key=lambda lane: (lane.items[0][0], lane.reader.topic))
-            ts, item, done_seq = lane.items.popleft()
+            waiting.sort(key=lambda entry: entry[:2])
+            self._show_run(waiting[0][2], waiting[1][:2] if len(waiting) > 1 else None)
+
+    def _show_run(self, lane: Lane, before: tuple[int, str] | None) -> None:
+        """Show what stands first in a lane, up to where another topic's next record comes `before` it."""
+        reader, items, lines = lane.reader, lane.items, list[bytes]()
+        left = self._left()
+        while items and len(lines) < left and (before is None or (items[0][0], reader.topic) < before):
+            ts, item, done_seq = items[0]
+            if self._until is not None and ts > self._until:
+                items.clear()
+                reader.finished = True
+                break
             if isinstance(item, Gap):
-                self._meet_gap(lane.reader.topic, item)
-            elif self._until is not None and ts > self._until:
-                lane.items.clear()
-                lane.reader.finished = True
-                continue
-            else:
-                self._render.records(lane.reader.topic, [item])
-                self._count(1)
-            lane.reader.passed_seq = done_seq
+                if not lines:
+                    items.popleft()
+                    self._meet_gap(reader.topic, item)
+                    reader.passed_seq = done_seq
+                break
+            items.popleft()
+            lines.append(item)
+            reader.passed_seq = done_seq
+        self._render.records(reader.topic, lines)
+        self._count(len(lines))
 
     def _meet_gap(self, topic: str, gap: Gap) -> None:
         self._session.talk.note(f"gap {topic} {gap.first}-{gap.last} {gap.reason}")

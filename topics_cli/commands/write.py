@@ -8,7 +8,7 @@ from topics_cli import exits
 from topics_cli.cut import number
 from topics_cli.encode import Common, Encoder
 from topics_cli.exits import Failure, usage
-from topics_cli.framing import LENGTH, LINE, NULL, frame
+from topics_cli.framing import frame, framing_of
 from topics_cli.intake import Intake, Source
 from topics_cli.pump import BATCH_RECORDS, Plan, Pump, exit_code
 from topics_cli.session import Session, check_name
@@ -103,13 +103,6 @@ class Ranges:
         self._print()
         self._last = 0
         self._session.out.flush()
-
-
-def framing_of(values: dict[str, Any]) -> str:
-    """The framing that the options ask for."""
-    if values["null"] and values["length"]:
-        raise usage("-0 and --length are two framings", "give one of them")
-    return NULL if values["null"] else LENGTH if values["length"] else LINE
 
 
 def _common(values: dict[str, Any]) -> Common:
