@@ -117,7 +117,7 @@ def _read_all(daemon: Daemon, book: Book) -> None:
 def _judge_usage(book: Book, lives: list[Life]) -> None:
     """Flat: the last life is no fatter than the third, when the caches were full."""
     settled = lives[min(2, len(lives) - 1)].usage
-    last = lives[-1].usage
+    last = Usage(*map(max, zip(*(life.usage for life in lives[-2:]), strict=True)))
     if last.resident_bytes > settled.resident_bytes * RESIDENT_GROWTH_MAX + RESIDENT_SLACK_BYTES:
         book.complain(f"resident memory grew from {settled.resident_bytes:,} to {last.resident_bytes:,} bytes")
     if last.descriptors > settled.descriptors + DESCRIPTORS_MORE_MAX:
