@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -266,6 +267,21 @@ class Api:
     def connect(self) -> Connection:
         """A fresh connection for raw bytes (the caller closes it)."""
         return Connection(self.target)
+
+    def later(self, delay_s: float, action: Callable[[Api], object]) -> threading.Thread:
+        """Start a thread that waits and then acts over a connection of its own; the caller joins it."""
+
+        def act() -> None:
+            time.sleep(delay_s)
+            other = Api(self.target, self.keys)
+            try:
+                action(other)
+            finally:
+                other.close()
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        return thread
 
     def auth(self, key: str | None = None) -> tuple[tuple[str, str], ...]:
         """The header that presents a key (the full one by default), if the server has keys."""

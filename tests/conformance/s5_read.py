@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -253,9 +252,8 @@ def a_long_poll_waits_for_what_is_new(api: Api) -> None:
     """`wait_ms` 0 (clamped to 30000; long poll): answered as soon as there is something."""
     topic = api.topic()
     api.write(topic, "old")
-    timer = threading.Timer(0.2, lambda: Api(api.target, api.keys).write(topic, "new"))
     started = time.monotonic()
-    timer.start()
+    timer = api.later(0.2, lambda other: other.write(topic, "new"))
     page = api.diff(topic, from_seq=1, wait_ms=8000)
     took = time.monotonic() - started
     timer.join()
@@ -292,15 +290,12 @@ def a_long_poll_ignores_what_it_filters(api: Api) -> None:
     topic = api.topic()
     api.put(topic)
 
-    def others() -> None:
-        writer = Api(api.target, api.keys)
-        time.sleep(0.1)
+    def others(writer: Api) -> None:
         writer.write_records(topic, [{"data": 1, "node": "me"}])
         time.sleep(0.1)
         writer.write_records(topic, [{"data": 2, "node": "other"}])
 
-    thread = threading.Thread(target=others)
-    thread.start()
+    thread = api.later(0.1, others)
     seen: list[Any] = []
     cursor = 0
     for _ in range(4):
@@ -319,8 +314,7 @@ def a_long_poll_on_a_dropped_topic_ends(api: Api) -> None:
     """A poll on a topic that is dropped ends at once, as 404 or as an empty page."""
     topic = api.topic()
     api.put(topic)
-    timer = threading.Timer(0.15, lambda: Api(api.target, api.keys).call("DELETE", f"/v0/topics/{topic}"))
-    timer.start()
+    timer = api.later(0.15, lambda other: other.call("DELETE", f"/v0/topics/{topic}"))
     started = time.monotonic()
     api.call("POST", f"/v0/topics/{topic}/diff", {"wait_ms": 12_000}, status=(200, 404))
     timer.join()
@@ -507,8 +501,7 @@ def a_diff_of_several_waits(api: Api) -> None:
     answer = api.call("POST", "/v0/diff", body, status=200).json["topics"]
     same([answer[one]["records"], answer[two]["records"]], [[], []], "records")
     holds(0.2 < time.monotonic() - started < 3, "did not wait as asked")
-    timer = threading.Timer(0.15, lambda: Api(api.target, api.keys).write(two, "news"))
-    timer.start()
+    timer = api.later(0.15, lambda other: other.write(two, "news"))
     started = time.monotonic()
     answer = api.call("POST", "/v0/diff", {**body, "max_wait_ms": 10_000}, status=200).json["topics"]
     timer.join()

@@ -112,9 +112,10 @@ def a_bad_delete_is_400(api: Api, body: dict[str, Any]) -> None:
 
 @case("6 delete")
 def a_delete_needs_a_body(api: Api) -> None:
-    """At least one is required: no body is 400, an absent topic 404."""
+    """At least one is required: no body is 400 or 411, an absent topic 404."""
     topic = tagged(api, "x")
-    api.refused("POST", f"/v0/topics/{topic}/delete", status=400, code="invalid_request")
+    api.call("POST", f"/v0/topics/{topic}/delete", media=None, status=(400, 411))
+    api.refused("POST", f"/v0/topics/{topic}/delete", b"", status=400, code="invalid_request")
     api.refused("POST", f"/v0/topics/{api.topic()}/delete", {"seqs": [1]}, status=404, code="topic_not_found")
 
 

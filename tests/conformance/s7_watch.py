@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any
@@ -54,18 +55,21 @@ BAD_SESSIONS: list[tuple[str, dict[str, Any]]] = [
     ("list", {"topics": ["a"]}),
     ("257 topics", {"topics": {f"t{index}": {} for index in range(257)}}),
     ("bad name", {"topics": {"../x": {}}}),
-    ("bad from_seq", {"topics": {"t": {"from_seq": -1}}}),
-    ("bad tail", {"topics": {"t": {"tail": 1}}}),
-    ("bad limit", {"topics": {"t": {}}, "limit": "x"}),
-    ("bad consistency", {"topics": {"t": {}}, "consistency": "weak"}),
-    ("bad heartbeat", {"topics": {"t": {}}, "heartbeat_ms": -1}),
+    ("bad from_seq", {"topics": {"THERE": {"from_seq": -1}}}),
+    ("bad tail", {"topics": {"THERE": {"tail": 1}}}),
+    ("bad limit", {"topics": {"THERE": {}}, "limit": "x"}),
+    ("bad consistency", {"topics": {"THERE": {}}, "consistency": "weak"}),
+    ("bad heartbeat", {"topics": {"THERE": {}}, "heartbeat_ms": -1}),
 ]
 
 
 @each("7 session", BAD_SESSIONS)
 def a_bad_session_is_400(api: Api, body: dict[str, Any]) -> None:
     """`topics` (1 … 256 of `name → {from_seq?, tail?, from_ts?, epoch?}`), types and ranges: else 400."""
-    api.refused("POST", "/v0/watch", body, status=400, code="invalid_request")
+    topic = api.topic()
+    api.put(topic)
+    raw = json.dumps(body).replace("THERE", topic).encode()
+    api.refused("POST", "/v0/watch", raw, status=400, code="invalid_request")
 
 
 @each("7 session", [("json", "application/json"), ("html", "text/html"), ("q=0", "text/event-stream;q=0")])

@@ -48,6 +48,7 @@ class Stream:
         self._text = bytearray()
         self._ended = False
         if status != 200:
+            self._connection.close()
             raise Failed(f"GET {url} → {status}")
 
     def __enter__(self) -> Stream:
