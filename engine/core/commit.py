@@ -198,7 +198,9 @@ class Commit:
             return
         took_ns = self.clock.boot_ns() - book.sync_began_ns
         for slot in book.syncing:
-            slot.synced = max(slot.synced, slot.syncing)
+            if slot.syncing > slot.synced:
+                slot.synced = slot.syncing
+                self.fresh.add(slot)  # for readers that want only what is synced
         book.syncing = []
         awaiting, book.awaiting = book.awaiting, {}
         for slot in awaiting:

@@ -98,8 +98,10 @@ def test_strong_readers_see_only_what_is_synced() -> None:
     hand.core.append("t", Batch.of(["second"]))
     hand.turn()
     assert [r["$seq"] for r in records(hand.page("t", strong=True))] == [1]
+    hand.core.fresh.clear()
     hand.pass_ms(20)
     hand.sync()
+    assert [slot.name for slot in hand.core.fresh] == ["t"]
     assert [r["$seq"] for r in records(hand.page("t", strong=True))] == [1, 2]
 
 
