@@ -22,34 +22,33 @@ TOPICS_PORT=none
 export PATH TOPICS_SOCKET TOPICS_DATA_DIR TOPICS_PORT
 
 show() {
-    printf '\n$ %s\n' "$*"
+    printf '$ %s\n' "$*"
     eval "$*"
 }
 start() {
-    printf '\n$ topicsd &\n'
+    printf '$ topicsd &\n'
     topicsd >>"$place/log" 2>&1 &
     daemon=$!
+    until topics status >/dev/null 2>&1; do
+        kill -0 "$daemon" || exit 1
+        sleep 0.1
+    done
 }
 
 start
 show topics status
 show topics write line-4 --json -f sample/events.ndjson
-show topics tail line-4 -n 3
-show 'topics tail line-4 --follow -n 0 --max 2 &'
-follower=$!
-sleep 1
-show "topics write line-4 'operator says hello' --tag note"
-show "echo '{\"celsius\":21.50}' | topics write line-4 --json"
-wait "$follower"
-show topics info line-4
+show "(sleep 1; topics write line-4 'line 4 stopped' --tag note >/dev/null) &"
+show topics tail line-4 --follow -n 2 --max 3
+show topics ls --fields topic,count,earliest_seq,head_seq,bytes,durability
 
-printf '\n$ kill -9 %s\n' "$daemon"
+printf '$ kill -9 %s\n' "$daemon"
 kill -9 "$daemon"
 wait "$daemon" 2>/dev/null || true
 start
 show 'topics tail line-4 --from 0 --max 200 -o raw | cmp - sample/events.ndjson && echo every byte is there'
 
-printf '\n$ kill %s\n' "$daemon"
+printf '$ kill %s\n' "$daemon"
 kill "$daemon"
 wait "$daemon"
 daemon=

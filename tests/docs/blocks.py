@@ -89,6 +89,7 @@ def _plain(text: str) -> str:
     text = re.sub(r'"epoch":\d+', '"epoch":N', text)
     text = re.sub(r"\b(pid|kill -9|kill) \d+", r"\1 N", text)
     text = re.sub(r'("[a-z_]+_ms"):[\d.e-]+', r"\1:N", text)
+    text = re.sub(r"\b(uptime\t)[\d.]+s", r"\1N", text)
     text = re.sub(r"/tmp/[\w./-]*?/(?=[\w-]+\.sock|data)", "/tmp/PLACE/", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 

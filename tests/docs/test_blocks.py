@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import re
 import shutil
@@ -73,7 +75,7 @@ def place(document: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         daemon = subprocess.Popen([BIN / "topicsd"], cwd=directory, env=daemon_environ, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + WAIT_SECONDS
-        while not (port_file.exists() and port_file.read_text(encoding="ascii").strip()):
+        while not _is_ready(port_file):
             assert daemon.poll() is None, (directory / "log").read_text(encoding="utf-8")
             assert time.monotonic() < deadline, "the daemon did not start"
             time.sleep(0.02)
@@ -83,6 +85,15 @@ def place(document: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert daemon.wait(WAIT_SECONDS) == 0
 
 
+def _is_ready(port_file: Path) -> bool:
+    if not port_file.exists() or not (port := port_file.read_text(encoding="ascii").strip()):
+        return False
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=WAIT_SECONDS)) as connection:
+        connection.request("GET", "/v0/ready")
+        return connection.getresponse().status == 200
+
+
+@pytest.mark.slow
 def test_the_commands_of_a_document_work_as_printed(document: Path, place: Place) -> None:
     for block in blocks.blocks(blocks.document(ROOT / document)):
         where = f"{document}:{block.line}"
