@@ -30,7 +30,8 @@ BLOCK_RECORDS: Final = 256
 BLOCK_BYTES: Final = 64 * 1024
 """Fragment bytes that small writes are joined up to."""
 OPEN_RECORDS: Final = 128
-"""A write of more records than this is a closed block of its own: its bytes are kept as they are, not copied."""
+"""A write of more records than this that no open block takes is a closed block of its own: its bytes are kept as they
+are, not copied."""
 OPEN_BYTES: Final = 32 * 1024
 """As `OPEN_RECORDS`, in bytes."""
 NOT_LOGGED: Final = -1

@@ -11,10 +11,7 @@ from bisect import bisect_left
 from typing import Final
 
 from engine.limits import FLOOR_REASONS_MAX
-from engine.types import U64_MAX, Reason, WhyGone
-
-TS_UNKNOWN: Final = U64_MAX
-"""The time of a loss that nobody can know: its records are gone."""
+from engine.types import Reason, WhyGone
 
 WHY: Final[dict[Reason, WhyGone]] = {
     Reason.CAP: WhyGone.EVICTED,
@@ -31,22 +28,33 @@ WHY: Final[dict[Reason, WhyGone]] = {
 class Floor:
     """The floor of one topic."""
 
-    __slots__ = ("_lasts", "_reasons", "last_ts", "seq")
+    __slots__ = ("_lasts", "_reasons", "_unknown_from", "last_ts", "seq")
 
     def __init__(self) -> None:
         self.seq = 1
         """Everything below is gone, the seq just below was lost; 1 when nothing was."""
         self.last_ts = 0
-        """No lost record has a later `$ts` (an upper bound; `TS_UNKNOWN` after a gap)."""
+        """No lost record whose time is known has a later `$ts` (an upper bound)."""
+        self._unknown_from = 0
+        """Where the losses of unknown time begin that are the last ones below the floor; 0 when there are none."""
         self._lasts: list[int] = []
         self._reasons: list[Reason] = []
 
     def lose(self, last: int, reason: Reason, last_ts: int) -> None:
-        """Raise the floor to just above `last`, which was lost for `reason`; lower seqs change nothing."""
-        if last < self.seq:
-            return
+        """Raise the floor to just above `last`, whose `$ts` was `last_ts`; lower seqs change nothing."""
+        if last >= self.seq:
+            self.last_ts = last_ts
+            self._unknown_from = 0
+            self._raise(last, reason)
+
+    def lose_gap(self, first: int, last: int, reason: Reason) -> None:
+        """Raise the floor above a gap; nobody knows the times of what is in it."""
+        if last >= self.seq:
+            self._unknown_from = self._unknown_from or first
+            self._raise(last, reason)
+
+    def _raise(self, last: int, reason: Reason) -> None:
         self.seq = last + 1
-        self.last_ts = last_ts
         if self._reasons and self._reasons[-1] is reason:
             self._lasts[-1] = last
             return
@@ -64,6 +72,13 @@ class Floor:
     def why(self, seq: int) -> WhyGone:
         """Why one seq below the floor cannot be read."""
         return WHY[self._reasons[bisect_left(self._lasts, seq)]]
+
+    def cursor_since(self, ts: int, cursor: int, seq: int) -> int:
+        """The cursor of a reader from `ts` on who would begin at `seq`, the first record that is left: before every
+        loss that may be of that time, else just before `seq`."""
+        if self.last_ts >= ts:
+            return cursor
+        return max(cursor, (self._unknown_from or seq) - 1)
 
     def ranges(self) -> list[tuple[int, Reason]]:
         """(last seq, reason) of each range, ascending."""

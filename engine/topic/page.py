@@ -65,7 +65,7 @@ def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: in
     elif cursor > shown:
         shown = cursor
     if request.from_ts is not None:
-        cursor = min(_since(topic, cursor, request.from_ts, earliest, floor), max(cursor, shown))
+        cursor = min(_since(topic, cursor, request.from_ts), max(cursor, shown))
     start = cursor
     stop = shown
     if request.to_seq is not None and request.to_seq < stop:
@@ -110,7 +110,7 @@ def _loss(
     reasons = {gap.reason for gap in topic.gaps.between(cursor + 1, first_live - 1)}
     if cursor + 1 < topic.floor.seq:
         reasons |= topic.floor.reasons_from(cursor + 1)
-    if view is not None and view.floor_seq > topic.floor.seq and cursor + 1 < view.floor_seq:
+    if view is not None and cursor < view.expired_seq:
         reasons.add(Reason.TTL)
     return Tombstone(
         gap_from=cursor + 1,
@@ -122,24 +122,21 @@ def _loss(
     )
 
 
-def _since(topic: Topic, cursor: int, ts: int, earliest: int, floor: int) -> int:
+def _since(topic: Topic, cursor: int, ts: int) -> int:
     """The cursor for "from the first record with `$ts ≥ ts` on": just before it, and before any loss in front of it."""
     tail = topic.tail
     index = tail.first_since(ts)
-    floor_matters = topic.floor.last_ts >= ts
+    if index == len(tail.blocks) and tail.blocks:
+        return max(cursor, tail.blocks[-1].last_seq)
     if index == len(tail.blocks):
-        if tail.blocks:
-            return max(cursor, tail.blocks[-1].last_seq)
-        return cursor if floor_matters else max(cursor, topic.floor.seq - 1)
+        return topic.floor.cursor_since(ts, cursor, topic.floor.seq)
     block = tail.blocks[index]
     offset = 0 if block.first_ts >= ts else tail.hot(block).first_since(ts)
     if offset > 0:
         return max(cursor, block.first_seq + offset - 1)
     if index > 0:
         return max(cursor, tail.blocks[index - 1].last_seq)
-    if floor_matters:
-        return cursor
-    return max(cursor, min(block.first_seq, earliest) - 1)
+    return topic.floor.cursor_since(ts, cursor, block.first_seq)
 
 
 class _Reading:
@@ -163,6 +160,7 @@ class _Reading:
         blocks = tail.blocks
         nodes = request.nodes if topic.config.dedupe_node else frozenset[str]()
         sieve = _Sieve(request, nodes) if nodes or request.match is not None else None
+        budget = request.limit * SCAN_FACTOR
         index = tail.locate(seq)
         while seq <= stop and index < len(blocks):
             block = blocks[index]
@@ -185,7 +183,7 @@ class _Reading:
                     return seq - 1
             if seq >= first + block.count:
                 index += 1
-            if self.limit_left == 0:
+            if self.limit_left == 0 or self.scanned >= budget:
                 return seq - 1
         return stop
 
@@ -197,7 +195,7 @@ class _Reading:
         size = bounds[stop - base] - begin
         if size > self.bytes_left:
             stop = bisect_right(bounds, begin + self.bytes_left, start - base, stop - base + 1) - 1 + base
-            if stop == start:
+            if stop <= start:
                 if self.count:
                     return start
                 stop = start + 1

@@ -27,7 +27,7 @@ from engine.fragment import Rendered
 from engine.limits import GAPS_MAX
 from engine.topic.block import Block, counted_bytes
 from engine.topic.cache import Cache
-from engine.topic.floor import TS_UNKNOWN, Floor
+from engine.topic.floor import Floor
 from engine.topic.gaps import Gaps
 from engine.topic.idempotency import Keys, Used, Window
 from engine.topic.rangeset import RangeSet
@@ -47,6 +47,8 @@ class View(msgspec.Struct, frozen=True, gc=False):
     floor_seq: int
     count: int
     bytes: int
+    expired_seq: int = 0
+    """The last record that is too old although the topic still counts it; 0 when there is none."""
 
 
 class Topic:
@@ -212,7 +214,10 @@ class Topic:
         count, size, last = self._live_below(limit)
         if not count:
             return View(self.earliest_seq, self._floor.seq, self.count, self.bytes)
-        return View(self.next_live(limit), last + 1, self.count - count, self.bytes - size)
+        earliest = self.next_live(limit)
+        passed = self._gaps.between(last + 1, earliest - 1)
+        floor = (passed[-1].last if passed else last) + 1
+        return View(earliest, floor, self.count - count, self.bytes - size, last)
 
     def next_live(self, seq: int) -> int:
         """The first seq from `seq` on that is not in the floor, a gap or deleted; `head + 1` when there is none."""
@@ -305,7 +310,7 @@ class Topic:
         """Lose every live record below `limit`, and raise the floor."""
         count, size, last = self._live_below(limit)
         if count:
-            ts = self._last_ts_below(limit)
+            ts = self._ts_of(last)
             self.count -= count
             self.bytes -= size
             self._forget_below(limit)
@@ -347,16 +352,11 @@ class Topic:
                 return before
             seq = gap.first - 1
 
-    def _last_ts_below(self, limit: int) -> int:
-        """An upper bound of the `$ts` of the records below `limit`; exact but for deleted ones."""
-        index = self.tail.locate(limit - 1)
-        blocks = self.tail.blocks
-        if index == len(blocks) or blocks[index].first_seq >= limit:
-            return blocks[index - 1].last_ts
-        block = blocks[index]
-        if block.last_seq == limit - 1:
-            return block.last_ts
-        return self.tail.hot(block).ts_at(limit - 1 - block.first_seq)
+    def _ts_of(self, seq: int) -> int:
+        """The `$ts` of a live record; of a cold block's an upper bound, because it is not worth a read."""
+        block = self.tail.block_of(seq)
+        assert block is not None, "what is live lies in a block"
+        return block.last_ts if block.data is None else block.ts_at(seq - block.first_seq)
 
     def _forget_below(self, limit: int) -> None:
         """Let the blocks forget what was live below `limit`; the whole ones go."""
@@ -400,7 +400,7 @@ class Topic:
         while (gap := self._gaps.before(last)) is not None:
             if gap.first > self.earliest_seq:
                 self._floor.lose(self.deleted.previous_not_in(gap.first - 1), reason, ts)
-            self._floor.lose(gap.last, gap.reason, TS_UNKNOWN)
+            self._floor.lose_gap(*gap)
             self._gaps.pop_first()
         self._floor.lose(last, reason, ts)
 
@@ -410,7 +410,7 @@ class Topic:
         while (gap := self._gaps.before(self.earliest_seq)) is not None:
             if self._floor is _UNTOUCHED:
                 self._floor = Floor()
-            self._floor.lose(gap.last, gap.reason, TS_UNKNOWN)
+            self._floor.lose_gap(*gap)
             self._gaps.pop_first()
         if self.deleted:
             self.deleted.remove_below(self.earliest_seq)
