@@ -48,6 +48,8 @@ BLOCK: Final = 4096
 SECTOR: Final = 512
 """The least that a disk writes whole."""
 FRAME_LEN_MIN: Final = HEADER_LEN + FRAME_ALIGN + CHECK_LEN
+NO_FRAME: Final = -1
+"""In the place of the lsn of a frame that there is not."""
 BODY_LEN_MAX: Final = 1 << 30
 """No body is longer; bounds what a damaged length can ask for."""
 
@@ -124,6 +126,11 @@ def padding(body_len: int) -> bytes:
 def align_block(position: int) -> int:
     """The first block boundary at or after a position."""
     return (position + 4095) & ~4095
+
+
+def back_to(last_lsn: int, lsn: int) -> int:
+    """The `back` of a frame at `lsn` whose shard's previous frame is at `last_lsn` (`NO_FRAME`: it is the first)."""
+    return lsn - last_lsn if last_lsn >= 0 else 0
 
 
 def body_check(body: bytes | memoryview, seed: int) -> bytes:

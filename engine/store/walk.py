@@ -3,9 +3,10 @@
 A frame is taken when its header checks, names its own position, points back to the frame before it (so that no hole of
 whole blocks is passed over), lies inside what its file owns, and its body checks. The next one begins
 
-    where this one ends, or on the next block (a sync began between them), or at the start of the next owner's file.
+    where this one ends, or on the next block (a sync began between them), or at the start of the next owner's file
+    (or, in what a recovery copied, where an older file once began).
 
-If none of these holds a frame that points back to this one, `_judge` gathers the evidence, for which it looks ahead
+If no frame behind points back to this one, `_judge` gathers the evidence, for which it looks ahead
 through everything behind, and engine.store.verdicts says what it means. Memory is bounded by a window and one frame.
 """
 
@@ -20,10 +21,12 @@ from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.frame import (
     FRAME_LEN_MIN,
     HEADER_LEN,
+    NO_FRAME,
     SECTOR,
     FrameHeader,
     FrameType,
     align_block,
+    back_to,
     frame_len,
     misses_bytes,
     parse_header,
@@ -148,8 +151,8 @@ class ShardWalk:
         self.pieces = pieces
         self.end_lsn = pieces[0].file.first_lsn
         """Where the last kept frame ends."""
-        self.last_lsn = 0
-        """Where it begins."""
+        self.last_lsn = NO_FRAME
+        """Where it begins; `NO_FRAME` in an empty log, so that only a stream's first frame can be the first."""
         self.durable_lsn = max(self.end_lsn, align_block(known_end))
         """The greatest proven one: everything below is on disk."""
         self.order = 0
@@ -202,8 +205,15 @@ class ShardWalk:
         while lsn + FRAME_LEN_MIN <= owned_end:
             buffer, start = window.at(lsn, HEADER_LEN)
             header = parse_header(seed, buffer, start, lsn)
-            if header is None or header.back != lsn - last:
-                return
+            if header is None or header.back != back_to(last, lsn):
+                lsn = align_block(lsn)
+                if lsn == self._at or lsn + FRAME_LEN_MIN > owned_end:
+                    return
+                buffer, start = window.at(lsn, HEADER_LEN)
+                header = parse_header(seed, buffer, start, lsn)
+                if header is None or header.back != back_to(last, lsn):
+                    return
+                self._at = lsn
             total = frame_len(header.body_len)
             end = lsn + total
             if end > owned_end:
@@ -237,19 +247,19 @@ class ShardWalk:
     # --- where a run of frames ends -------------------------------------------------------------------------------
 
     def _resume(self, index: int) -> int | None:
-        """Move on to the block or the file where the log goes on; returns the index of the file, or None."""
-        places = [(index, align_block(self._at))]
+        """Move on to the place where the log goes on behind zeros; returns the index of its file, or None."""
         if index + 1 < len(self.pieces):
-            places.append((index + 1, self.pieces[index + 1].file.first_lsn))
-        for where, lsn in places:
-            if lsn <= self._at and where == index:
-                continue
-            if lsn + FRAME_LEN_MIN > self.pieces[where].end_lsn:
-                continue
-            header = parse_header(self._seed, self._bytes(where, lsn, HEADER_LEN), 0, lsn)
-            if header is not None and header.back == lsn - self.last_lsn:
+            lsn = self.pieces[index + 1].file.first_lsn
+            header = parse_header(self._seed, self._bytes(index + 1, lsn, HEADER_LEN), 0, lsn)
+            if header is not None and header.back == back_to(self.last_lsn, lsn):
                 self._at = lsn
-                return where
+                return index + 1
+        # In what a recovery copied, the log may go on where an older file once began. The first header behind proves it
+        # by pointing back to here: there is no frame between.
+        first = self._look_ahead(self._at, stop_at_first=True).first
+        if first is not None and first.lsn > self._at and first.back == back_to(self.last_lsn, first.lsn):
+            self._at = first.lsn
+            return self._index_of(first.lsn)
         return None
 
     def _bytes(self, index: int, lsn: int, length: int) -> bytes:
@@ -267,7 +277,7 @@ class ShardWalk:
         piece = self.pieces[index]
         header = parse_header(self._seed, self._bytes(index, lsn, HEADER_LEN), 0, lsn)
         if header is not None and (
-            header.back != lsn - self.last_lsn or lsn + frame_len(header.body_len) > piece.end_lsn
+            header.back != back_to(self.last_lsn, lsn) or lsn + frame_len(header.body_len) > piece.end_lsn
         ):
             header = None
         if header is not None:
@@ -330,14 +340,11 @@ class ShardWalk:
             # behind points to one that began before.
             block = min(align_block(lsn), self.pieces[index].end_lsn)
             if ahead.nonzero_lsn >= block and (before is None or not lsn <= before < block):
-                spot = block
-        where = index
-        if spot == self.pieces[index].end_lsn and index + 1 < len(self.pieces):
-            where = index + 1
-        head = self._bytes(where, spot, HEADER_LEN)
+                spot = self._start_behind(index, block, ahead)
+        head = self._bytes(self._index_of(spot), spot, HEADER_LEN)
         missing = misses_bytes(head, spot % SECTOR, HEADER_LEN)
-        if spot != lsn and not resembles_header(head, spot, spot - self.last_lsn):
-            # No frame begins here: this is the middle of one that began at `lsn`, whose first sector is not there.
+        if spot != lsn and not resembles_header(head, spot, back_to(self.last_lsn, spot)):
+            # No frame begins here: this is the middle of one that began before, whose first sector is not there.
             missing = True
         proven = (
             lsn < self._known_end
@@ -352,20 +359,34 @@ class ShardWalk:
             after = After.ZEROS if ahead.nonzero_lsn is None else After.GARBAGE
         return Evidence(after, verdicts.Frame.UNREADABLE, missing, proven, self._stop), ahead, spot
 
+    def _start_behind(self, index: int, block: int, ahead: Ahead) -> int:
+        """Where a bad frame may begin behind zeros: on the next block, or at the start of the next file."""
+        if index + 1 < len(self.pieces) and ahead.nonzero_lsn is not None:
+            start = self.pieces[index + 1].file.first_lsn
+            if ahead.nonzero_lsn >= start and (ahead.first is None or ahead.first.lsn > start):
+                head = self._bytes(index + 1, start, HEADER_LEN)
+                if resembles_header(head, start, back_to(self.last_lsn, start)):
+                    return start
+        return block
+
+    def _index_of(self, lsn: int) -> int:
+        """Which file owns a position; the last one if none does."""
+        return next((i for i, piece in enumerate(self.pieces) if lsn < piece.end_lsn), len(self.pieces) - 1)
+
     # --- looking ahead --------------------------------------------------------------------------------------------
 
-    def _look_ahead(self, lsn: int) -> Ahead:
-        """Everything behind `lsn` that may be evidence."""
+    def _look_ahead(self, lsn: int, *, stop_at_first: bool = False) -> Ahead:
+        """Everything behind `lsn` that may be evidence, or only as far as the first valid header."""
         ahead = Ahead(None, 0, None, lsn)
         for piece in self.pieces:
-            if piece.end_lsn > lsn:
-                ahead = self._look_through(piece, max(lsn, piece.file.first_lsn), ahead)
+            if piece.end_lsn > lsn and not (stop_at_first and ahead.first is not None):
+                ahead = self._look_through(piece, max(lsn, piece.file.first_lsn), ahead, stop_at_first)
         return ahead
 
-    def _look_through(self, piece: Piece, lsn: int, ahead: Ahead) -> Ahead:
+    def _look_through(self, piece: Piece, lsn: int, ahead: Ahead, stop_at_first: bool) -> Ahead:
         handle = self._fs.open(piece.file.path, OpenMode.READ)
         try:
-            while lsn < piece.end_lsn:
+            while lsn < piece.end_lsn and not (stop_at_first and ahead.first is not None):
                 chunk = self._fs.pread(handle, min(WINDOW, piece.end_lsn - lsn), piece.file.offset(lsn))
                 if not chunk:
                     break
@@ -402,10 +423,7 @@ class ShardWalk:
 
     def where(self, lsn: int) -> tuple[str, int]:
         """File and offset of a position."""
-        for piece in self.pieces:
-            if piece.file.first_lsn <= lsn < piece.end_lsn:
-                return piece.file.path, piece.file.offset(lsn)
-        file = self.pieces[-1].file
+        file = self.pieces[self._index_of(lsn)].file
         return file.path, file.offset(lsn)
 
     def _refusal(self, row: Row, header: FrameHeader | None, path: str, offset: int, response: Response) -> str:

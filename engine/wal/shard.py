@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from engine.formats.frame import NO_FRAME
 from engine.fs import IOV_MAX, Fs, write_whole
 from engine.wal.chain import DATA_START, LogFile
 from engine.wal.prepare import OpenFile
@@ -117,7 +118,7 @@ class Shard:
         """All below is on disk; aligned to a block."""
         self.durable_end = end_lsn
         """Where the last frame below `durable_lsn` ends."""
-        self.last_lsn = 0
+        self.last_lsn = NO_FRAME
         """The last frame's lsn, for `back`."""
         self.staged: list[Staged] = []
         self.syncing = False

@@ -122,7 +122,7 @@ class Wal:
                 body,
                 body_len,
                 lsn,
-                lsn - state.last_lsn,
+                lsn - state.last_lsn if state.last_lsn >= 0 else 0,
                 order,
             )
         )
