@@ -191,12 +191,12 @@ class Daemon:
     def _turn(self) -> None:
         self._turn_due = False
         core = self.core
-        if core is None:
+        if core is None or self._syncer is None:
             return
         try:
             core.turn()
             self._start_jobs(core)
-        except Exception as error:  # noqa: BLE001 — whatever it is, the process must end
+        except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(error)
         if core.fresh:
             self.pump.wake(core.fresh)
@@ -224,7 +224,7 @@ class Daemon:
             self.log.error("sync failed", shard=job.shard, error=error)
         try:
             self.core.sync_done(job, error)
-        except Exception as bug:  # noqa: BLE001 — whatever it is, the process must end
+        except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(bug)
         self.pump.synced()
         self.wake()
@@ -236,7 +236,7 @@ class Daemon:
             self.log.warning("log space could not be prepared", error=error)
         try:
             self.core.chore_done(chore, error)
-        except Exception as bug:  # noqa: BLE001 — whatever it is, the process must end
+        except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(bug)
         self.wake()
 
@@ -250,7 +250,7 @@ class Daemon:
         if self.core is not None:
             try:
                 self.core.advance()
-            except Exception as error:  # noqa: BLE001 — whatever it is, the process must end
+            except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
                 self._bug(error)
 
     def _bug(self, error: BaseException) -> None:

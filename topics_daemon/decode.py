@@ -20,7 +20,7 @@ from msgspec import Raw
 from engine.commands import Batch
 from engine.errors import Refused, invalid
 from engine.limits import Limits
-from engine.types import ConfigChanges
+from engine.types import ConfigChanges, configured
 
 T = TypeVar("T")
 
@@ -199,6 +199,8 @@ def decode_changes(body: bytes, limits: Limits, warnings: list[str], where: str 
     """Read a topic's configuration."""
     found: list[str] = []
     changes = decode(_CHANGES, body, limits, found)
+    # What is out of range is refused even where it will not count, because the topic is there already.
+    configured("", None, changes)
     warnings.extend(text.replace("unknown field ", f"unknown field {where}", 1) for text in found)
     return changes
 

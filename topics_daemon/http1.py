@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
             self._advance()
         except TopicsError as error:
             self._refuse(self._head, error, time.perf_counter_ns())
-        except Exception as error:  # noqa: BLE001 — a bug costs one answer, not the daemon
+        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
             self._refuse(self._head, self.daemon.internal_error(error), time.perf_counter_ns())
 
     def _advance(self) -> None:
@@ -272,10 +272,7 @@ class Connection(asyncio.Protocol):
             if self._scan == 0:
                 self._head_since = self.daemon.loop.time()
             if PLAUSIBLE_START.match(inbuf) is None:
-                # Whoever talks like this does not speak HTTP: there is nobody to answer.
-                self.phase = Phase.LINGER
-                self.transport.abort()
-                return False
+                return self._hang_up()
             if len(inbuf) > min(bounds.line_bytes, bounds.head_bytes) and b"\n" not in inbuf:
                 raise too_long(True)
             if len(inbuf) > bounds.head_bytes or inbuf.count(b"\n") > bounds.lines + 1:
@@ -287,15 +284,21 @@ class Connection(asyncio.Protocol):
         head = self.heads.get(raw)
         if head is None:
             if PLAUSIBLE_START.match(raw) is None:
-                self.phase = Phase.LINGER
-                self.transport.abort()
-                return False
+                return self._hang_up()
             head = self.door.learn(raw, parse(raw, bounds))
         del inbuf[:end]
         self._scan = 0
         self._head = head
         self._head_complete(head)
         return True
+
+    def _hang_up(self) -> bool:
+        """Whoever talks like this does not speak HTTP: there is nobody to answer, but for earlier requests."""
+        if self.pending:
+            raise Refused(Code.INVALID_REQUEST, "this is not HTTP")
+        self.phase = Phase.LINGER
+        self.transport.abort()
+        return False
 
     def _check_line_ends(self, inbuf: bytearray) -> None:
         """Refuse a bare line feed as soon as it is there: the end of such a head would never be found."""
@@ -387,7 +390,7 @@ class Connection(asyncio.Protocol):
                 return
         except TopicsError as error:
             answer = error_answer(head, error, started_ns)
-        except Exception as error:  # noqa: BLE001 — a bug costs one answer, not the daemon
+        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
             answer = error_answer(head, daemon.internal_error(error), started_ns)
         if self.pending:
             Exchange(self, head, started_ns, counted=False).finish(answer)

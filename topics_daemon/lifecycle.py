@@ -239,7 +239,7 @@ class Life:
         for connection in list(daemon.connections):
             connection.transport.close()
         last = self.loop.time() + LAST_BYTES_S
-        while daemon.connections and self.loop.time() < last:  # noqa: ASYNC110 — once, at the very end
+        while daemon.connections and self.loop.time() < last:  # noqa: ASYNC110  # once, at the very end
             await asyncio.sleep(0.01)
         for connection in list(daemon.connections):
             connection.transport.abort()
@@ -343,7 +343,7 @@ def run(config: Config, log: Log) -> int:
     except OSError as error:
         log.error("cannot start", error=error)
         return 77 if error.errno in (errno.EACCES, errno.EPERM) else 74
-    except Exception as error:  # noqa: BLE001 — the last line of defence: logged, and an exit code
+    except Exception as error:  # noqa: BLE001  # the last line of defence: logged, and an exit code
         log.error("internal error", **describe(error), text=str(error))
         return 74
 

@@ -78,7 +78,7 @@ class Worker:
                     job.run(self._fs)
                 except OSError as failure:
                     error = failure
-                except BaseException as bug:  # noqa: BLE001 — carried to the loop's thread, which ends the process
+                except BaseException as bug:  # noqa: BLE001  # carried to the loop's thread, which ends the process
                     self._bug = bug
                 self._done.append((job, error))
                 os.eventfd_write(self._back, 1)

@@ -30,7 +30,7 @@ class PlaceIn(msgspec.Struct):
     """Where to begin in one topic."""
 
     from_seq: int | None = None
-    tail: bool | int | None = None
+    tail: bool = False
     from_ts: int | None = None
     epoch: int | None = None
 
@@ -120,17 +120,14 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
 def _check_place(part: PlaceIn) -> None:
     for name in ("from_seq", "from_ts", "epoch"):
         in_range(getattr(part, name), name, 0)
-    if not isinstance(part.tail, bool):
-        in_range(part.tail, "tail", 0)
 
 
 def _place(name: str, part: PlaceIn, state: TopicState) -> Place:
-    """Where a session begins in a topic: `tail` (true: only what is new; a number: the last so many) wins."""
+    """Where a session begins in a topic: `tail` (only what is new) wins."""
     cursor, from_ts = part.from_seq or 0, part.from_ts
     epoch = state.epoch if part.epoch is None else part.epoch
-    if part.tail is not None and part.tail is not False:
-        back = 0 if part.tail is True else part.tail
-        cursor, from_ts, epoch = max(state.head_seq - back, 0), None, state.epoch
+    if part.tail:
+        cursor, from_ts, epoch = state.head_seq, None, state.epoch
     return Place(name, cursor, epoch, state.head_seq, from_ts)
 
 

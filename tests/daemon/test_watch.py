@@ -1,0 +1,217 @@
+"""Streams: takeover, resume, slow readers, deletion, strong readers, the end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[DaemonProcess]:
+    with daemon_process(
+        *("--stall-timeout-ms", "1500", "--watch-session-ttl-ms", "1s", "--max-sse-connections", "40"),
+        *("--max-watch-sessions", "400"),
+    ) as running:
+        yield running
+
+
+def seen(events: Events, count: int) -> list[object]:
+    """The data of the next `count` records."""
+    found: list[object] = []
+    while len(found) < count:
+        name, data, _ = events.next()
+        if name == "record":
+            found += [record["data"] for record in data["records"]]
+    return found
+
+
+def test_backlog_then_caught_up_then_live_in_this_order(daemon: DaemonProcess) -> None:
+    daemon.write("order", 1, 2, 3)
+    with Events(daemon, watch(daemon, {"order": {}}, limit=2)) as events:
+        assert "text/event-stream" in events.head
+        assert "cache-control: no-store" in events.head
+        names = [events.next()[0] for _ in range(3)]
+        assert names == ["record", "record", "caught-up"]
+        daemon.write("order", 4)
+        name, data, _ = events.next()
+        assert name == "record"
+        assert (data["from_seq"], data["to_seq"], data["head_seq"]) == (3, 4, 4)
+
+
+def test_a_second_stream_takes_over_and_the_first_is_told(daemon: DaemonProcess) -> None:
+    daemon.write("take", 1)
+    url = watch(daemon, {"take": {}})
+    with Events(daemon, url) as first:
+        assert seen(first, 1) == [1]
+        with Events(daemon, url) as second:
+            while (event := first.next())[0] != "error":
+                pass
+            assert event[1]["code"] == 410
+            assert first.wire.closed()
+            daemon.write("take", 2)
+            assert seen(second, 1) == [2]
+
+
+def test_an_id_rewinds_and_never_skips(daemon: DaemonProcess) -> None:
+    daemon.write("ids", 1, 2, 3, 4)
+    url = watch(daemon, {"ids": {}}, limit=1)
+    with Events(daemon, url) as events:
+        ids = [events.next()[2] for _ in range(4)]
+    with Events(daemon, url, f"Last-Event-ID: {ids[1]}") as events:
+        assert seen(events, 2) == [3, 4]
+    with Events(daemon, url, f"Last-Event-ID: {ids[3]}") as events:
+        assert events.next()[0] == "caught-up"
+
+
+def test_a_slow_reader_costs_a_frame_and_catches_up_when_it_reads_on(daemon: DaemonProcess) -> None:
+    before = daemon.resident_bytes()
+    with Events(daemon, watch(daemon, {"slow": {}} if daemon.write("slow", 0) else {})) as events:
+        events.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(20):
+            daemon.write("slow", *["x" * 1000] * 1000)
+        assert daemon.resident_bytes() - before < 60 * MIB
+        assert len(seen(events, 20_001)) == 20_001
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(daemon: DaemonProcess) -> None:
+    daemon.write("stuck", 0)
+    wire = daemon.wire()
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    wire.send(request("GET", watch(daemon, {"stuck": {}}), None, "Accept: text/event-stream"))
+    for _ in range(10):
+        daemon.write("stuck", *["x" * 1000] * 1000)
+    time.sleep(5)
+    assert wire.closed(5)
+    daemon.is_well()
+
+
+def test_a_deleted_topic_ends_alone(daemon: DaemonProcess) -> None:
+    daemon.write("dead", 1)
+    daemon.write("alive", 1)
+    with Events(daemon, watch(daemon, {"dead": {}, "alive": {}})) as events:
+        assert len(seen(events, 2)) == 2
+        assert daemon.ask(request("DELETE", "/v0/topics/dead")).json["deleted"] is True
+        while (event := events.next())[0] != "topic-deleted":
+            pass
+        assert event[1] == {"topic": "dead", "head_seq": 1, "reason": "deleted"}
+        daemon.write("dead", "again")
+        daemon.write("alive", 2)
+        name, data, _ = events.next()
+        assert (name, data["topic"]) == ("record", "alive")
+
+
+def test_a_topic_that_was_deleted_between_two_streams_is_told_at_the_next(daemon: DaemonProcess) -> None:
+    daemon.write("between", 1)
+    url = watch(daemon, {"between": {}})
+    with Events(daemon, url) as events:
+        assert seen(events, 1) == [1]
+    daemon.ask(request("DELETE", "/v0/topics/between"))
+    with Events(daemon, url) as events:
+        assert events.next()[0] == "topic-deleted"
+
+
+def test_a_recreated_topic_is_a_tombstone(daemon: DaemonProcess) -> None:
+    daemon.write("again", 1, 2, 3)
+    url = watch(daemon, {"again": {}})
+    with Events(daemon, url) as events:
+        assert len(seen(events, 3)) == 3
+    daemon.ask(request("DELETE", "/v0/topics/again"))
+    daemon.write("again", "new")
+    with Events(daemon, url) as events:
+        name, data, _ = events.next()
+        assert (name, data["reason"]) == ("tombstone", "recreated")
+        assert seen(events, 1) == ["new"]
+
+
+def test_a_strong_reader_sees_what_is_synced_soon_after(daemon: DaemonProcess) -> None:
+    daemon.write("strong", 0)
+    with Events(daemon, watch(daemon, {"strong": {}}, consistency="strong")) as events:
+        assert seen(events, 1) == [0]
+        for number in range(1, 20):
+            daemon.write("strong", number)
+        assert seen(events, 19) == list(range(1, 20))
+
+
+def test_a_payload_with_line_breaks_is_put_together_again(daemon: DaemonProcess) -> None:
+    daemon.ask(post("/v0/topics/lines", b'{"records":[{"data":{"a":\r\n[1,\r2,\n3]}}]}'))
+    with Events(daemon, watch(daemon, {"lines": {}})) as events:
+        assert seen(events, 1) == [{"a": [1, 2, 3]}]
+
+
+def test_a_session_without_a_stream_is_forgotten_after_its_time(daemon: DaemonProcess) -> None:
+    daemon.write("ttl", 1)
+    url = watch(daemon, {"ttl": {}})
+    time.sleep(2.2)
+    assert daemon.ask(request("GET", url, None, "Accept: text/event-stream")).code == "not_found"
+
+
+def test_silence_is_filled_with_comments_that_have_no_id(daemon: DaemonProcess) -> None:
+    daemon.write("silent", 1)
+    with Events(daemon, watch(daemon, {"silent": {"tail": True}}, heartbeat_ms=1000)) as events:
+        assert events.next()[0] == "caught-up"
+        fields = events.block()
+        assert fields[0][0] == "" or fields[0][0].startswith(": hb") or ": hb" in str(fields)
+        assert not any(name == "id" for name, _ in fields)
+
+
+def test_caps_on_sessions_and_streams_are_429(daemon: DaemonProcess) -> None:
+    daemon.write("caps", 1)
+    streams = []
+    try:
+        for _ in range(40):
+            streams.append(Events(daemon, watch(daemon, {"caps": {}})))
+            assert streams[-1].head.startswith("HTTP/1.1 200")
+        url = watch(daemon, {"caps": {}})
+        answer = daemon.ask(request("GET", url, None, "Accept: text/event-stream"))
+        assert answer.status == 429
+        assert answer.json["error"]["detail"] == {"limit": "max_sse_connections", "max": 40}
+    finally:
+        for stream in streams:
+            stream.close()
+    time.sleep(0.2)
+    for _ in range(400):
+        answer = daemon.ask(post("/v0/watch", {"topics": {"caps": {}}}))
+        if answer.status != 200:
+            break
+    assert answer.status == 429
+    assert answer.json["error"]["detail"]["limit"] == "max_watch_sessions"
+    time.sleep(2.2)
+    assert watch(daemon, {"caps": {}})
+
+
+def test_many_watchers_get_every_record_in_order(daemon: DaemonProcess) -> None:
+    daemon.write("many", 0)
+    streams = [Events(daemon, watch(daemon, {"many": {}})) for _ in range(30)]
+    try:
+        for number in range(1, 50):
+            daemon.write("many", number)
+        for stream in streams:
+            assert seen(stream, 50) == list(range(50))
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+def test_a_stop_ends_streams_with_an_event_whose_id_resumes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("stop")
+    daemon = start(directory)
+    daemon.write("stop", 1, 2)
+    with Events(daemon, watch(daemon, {"stop": {}})) as events:
+        assert seen(events, 2) == [1, 2]
+        with daemon.wire() as poll:
+            poll.send(post("/v0/topics/stop/diff", {"from_seq": 2, "wait_ms": 30000}))
+            time.sleep(0.2)
+            assert daemon.stop() == 0
+            assert poll.answer().json["records"] == []
+        while (event := events.next())[0] != "error":
+            pass
+        assert event[1]["error"] == "server_shutting_down"
+        assert event[2]
+        assert events.wire.closed()
