@@ -1,0 +1,1 @@
+"""The bench: what a request costs, beside a server that does nothing and servers that others made."""

@@ -1,0 +1,73 @@
+"""`python -m tests.bench`: every row, in turns against the floor and the peers, within a quarter of an hour.
+
+`BENCH=post,diff` (or `--rows`) picks rows by a part of their name; `--save` writes JSON, table and plot into
+`docs/benchmarks/` (a whole run does so by itself). It uses the loopback only, a scratch directory on the disk that
+`--dir` is on, and stops everything it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.bench import report, rows_bulk, rows_http, rows_sse, servers
+from tests.bench.figures import Row
+from tests.bench.rows_http import Plan
+
+WATCHERS = (1, 10, 100)
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--rows", default=os.environ.get("BENCH", ""), help="parts of names, with commas (or $BENCH)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each server in a row")
+    parser.add_argument("--seconds", type=int, default=1, help="how long a turn is")
+    parser.add_argument("--records", type=int, default=1_000_000, help="how many records the bulk rows move")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the scratch stores go")
+    parser.add_argument("--save", type=Path, nargs="?", const=DOCS, help="write the results there (docs/benchmarks)")
+    return parser.parse_args()
+
+
+def measured(options: argparse.Namespace) -> Iterator[Row]:
+    """Every row that was picked, as it is done."""
+    picks = [pick.strip() for pick in options.rows.split(",") if pick.strip()]
+
+    def picked(name: str) -> bool:
+        return not picks or any(pick.lower() in name.lower() for pick in picks)
+
+    plan = Plan(options.dir, options.rounds, options.seconds)
+    yield from rows_http.run_all([row for row in rows_http.all_rows() if picked(row.name)], plan)
+    yield from rows_sse.run_all([count for count in WATCHERS if picked(f"SSE write → seen, {count} watchers")], plan)
+    if picked("load records"):
+        yield from rows_bulk.run_load(options.records, plan)
+    if picked("tail ndjson"):
+        yield from rows_bulk.run_tail(options.records, plan)
+
+
+def main() -> int:
+    """Run and report."""
+    options = arguments()
+    for name in ("wrk", "redis-server", "nats-server"):
+        if not servers.installed(name):
+            report.say(f"{name} is not installed: rows go without it")
+    started = time.monotonic()
+    rows = []
+    for row in measured(options):
+        rows.append(row)
+        report.say(report.line_of(row))
+    report.say(f"{len(rows)} rows in {time.monotonic() - started:.0f} s")
+    if options.save or not options.rows:
+        report.save(rows, options.save or DOCS)
+        report.say(f"written to {options.save or DOCS}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

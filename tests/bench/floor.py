@@ -1,0 +1,84 @@
+"""The floor: the same loop library and sockets as the daemon, answering a constant without parsing.
+
+What this costs is the limit of a Python server on this machine; rows of the bench give multiples of it. The load client
+sends the same request over and over, so the floor reads the head of the very first one to learn its length, and from
+then on only counts the bytes that come: one prepared answer for each whole request, in one write for all that came in
+one packet, as the daemon does too.
+
+    python -m tests.bench.floor --answer-bytes 180     prints "PORT <n>" when it listens
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import cast
+
+import uvloop
+
+
+class Floor(asyncio.Protocol):
+    """One connection."""
+
+    request_bytes = 0
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._seen = 0
+        self._write: Callable[[bytes], None] = _unconnected
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport's write."""
+        self._write = cast(asyncio.Transport, transport).write
+
+    def data_received(self, data: bytes) -> None:
+        """Count, answer what is complete."""
+        if not Floor.request_bytes:
+            Floor.request_bytes = request_length(data)
+        seen = self._seen + len(data)
+        if seen < self.request_bytes:
+            self._seen = seen
+            return
+        whole, self._seen = divmod(seen, self.request_bytes)
+        self._write(self._answer * whole if whole > 1 else self._answer)
+
+
+def request_length(data: bytes) -> int:
+    """How long the request is that begins with `data`, which holds at least its head."""
+    end = data.index(b"\r\n\r\n") + 4
+    at = data.lower().find(b"content-length:", 0, end)
+    return end + (int(data[at + 15 : data.index(b"\r\n", at)]) if at > 0 else 0)
+
+
+def _unconnected(_data: bytes) -> None:
+    raise RuntimeError("no connection")
+
+
+def answer_of(size: int) -> bytes:
+    """An HTTP answer whose body has `size` bytes."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    return head.encode() + b"x" * size
+
+
+async def serve(answer_bytes: int) -> None:
+    """Listen on a free port of the loopback until the process is stopped."""
+    loop = asyncio.get_running_loop()
+    answer = answer_of(answer_bytes)
+    server = await loop.create_server(lambda: Floor(answer), "127.0.0.1", 0)
+    sys.stdout.write(f"PORT {server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Read the size and serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--answer-bytes", type=int, required=True)
+    options = parser.parse_args()
+    uvloop.run(serve(options.answer_bytes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Rows of live delivery: from the moment a write is sent to the moment a watcher has read the record.
+
+One process writes a record at a steady pace, its data the clock at sending; another process holds all the watchers and
+notes, for each record on each stream, how late it came (the monotonic clock is the same for both). CPU a delivery is
+the daemon's CPU minus that of the same writes with nobody watching, over the deliveries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.bench import servers
+from tests.bench.figures import Row, Spread
+from tests.bench.load import ask_json
+from tests.bench.rows_http import Plan
+from tests.bench.servers import BenchError, Server
+
+TOPIC = "bench-live"
+PACE_S = 0.01
+GOALS_MS = {1: 0.3, 10: 0.4, 100: 1.5}
+COMPILED_MS = {1: 0.6, 10: 1.0, 100: 3.1}
+CPU_GOAL_US = 6.0
+_STAMP = re.compile(rb'"data":(\d{6,})')
+
+
+def write_paced(server: Server, seconds: float) -> int:
+    """Write a record every `PACE_S`, its data the clock; how many."""
+    head = (
+        f"POST /v0/topics/{TOPIC}?return_seqs=false HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    )
+    count, started = 0, time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while (now := time.monotonic()) - started < seconds:
+            due = started + count * PACE_S
+            if due > now:
+                time.sleep(due - now)
+            body = b'{"records":[{"data":%d}]}' % time.monotonic_ns()
+            sock.sendall(head.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            answer = sock.recv(65536)
+            if not answer.startswith(b"HTTP/1.1 20"):
+                raise BenchError(f"write: {answer[:200]!r}")
+            count += 1
+    return count
+
+
+def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
+    """Hold all streams until nothing comes for a second after `seconds`; percentiles and the count of deliveries."""
+    poller = select.epoll()
+    socks: dict[int, socket.socket] = {}
+    late: list[int] = []
+    for url in urls:
+        sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+        sock.sendall(f"GET {url} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
+        seen = b""
+        while b"caught-up" not in seen:
+            seen += sock.recv(65536)
+        socks[sock.fileno()] = sock
+        poller.register(sock.fileno(), select.EPOLLIN)
+    print("WATCHING", flush=True)
+    cpu, end = time.process_time(), time.monotonic() + seconds + 1.0
+    while time.monotonic() < end:
+        for fd, _ in poller.poll(0.2):
+            data = socks[fd].recv(65536)
+            now = time.monotonic_ns()
+            late += [now - int(stamp) for stamp in _STAMP.findall(data)]
+    late.sort()
+    count = len(late)
+    if not count:
+        raise BenchError("no record was seen")
+    return {
+        "count": count,
+        "p50_us": late[count // 2] / 1000,
+        "p99_us": late[min(count - 1, count * 99 // 100)] / 1000,
+        "client_cpu_s": time.process_time() - cpu,
+    }
+
+
+def quiet_cpu_us(server: Server, seconds: float) -> float:
+    """CPU a write at this pace while nobody watches."""
+    before = server.cpu_s()
+    count = write_paced(server, seconds)
+    return (server.cpu_s() - before) / count * 1e6
+
+
+def round_of(server: Server, watchers: int, seconds: float, write_us: float) -> dict[str, float]:
+    """One round: watchers in a process of their own, paced writes from here."""
+    made = [
+        ask_json(server, "POST", "/v0/watch", {"topics": {TOPIC: {"tail": True}}})["stream_url"]
+        for _ in range(watchers)
+    ]
+    command = [sys.executable, "-m", "tests.bench.rows_sse", "--port", str(server.port), "--seconds", str(seconds)]
+    process = subprocess.Popen([*command, "--urls", json.dumps(made)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    if process.stdout.readline() != "WATCHING\n":
+        raise BenchError("the watchers did not start")
+    before = server.cpu_s()
+    written = write_paced(server, seconds)
+    time.sleep(0.2)
+    used = server.cpu_s() - before
+    out, _ = process.communicate(timeout=seconds + 30)
+    seen: dict[str, float] = json.loads(out)
+    if seen["count"] != written * watchers:
+        raise BenchError(f"{written} records to {watchers} watchers, but {seen['count']:.0f} deliveries")
+    seen["cpu_us"] = max(0.0, used * 1e6 - written * write_us) / seen["count"]
+    return seen
+
+
+def run_all(watchers: list[int], plan: Plan) -> Iterator[Row]:
+    """A row for each number of watchers."""
+    if not watchers:
+        return
+    with servers.topicsd(plan.where) as server:
+        ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {"durability": "disk"})
+        seconds = max(2.0, float(plan.seconds))
+        write_us = Spread.of([quiet_cpu_us(server, seconds) for _ in range(3)]).median
+        for count in watchers:
+            before = server.resident_bytes()
+            rounds = [round_of(server, count, seconds, write_us) for _ in range(plan.rounds)]
+            p50 = Spread.of([one["p50_us"] / 1000 for one in rounds])
+            cpu = Spread.of([one["cpu_us"] for one in rounds])
+            kib = (server.resident_bytes() - before) / 1024 / count
+            bound = GOALS_MS[count]
+            yield Row(
+                name=f"SSE write → seen, {count} watchers",
+                unit="p50 ms",
+                figure=p50,
+                goal=f"≤ {bound} ms; ≤ {CPU_GOAL_US:.0f} µs CPU a delivery",
+                met=p50.median <= bound and (count == 1 or cpu.median <= CPU_GOAL_US),
+                compiled=COMPILED_MS[count],
+                rate=Spread.of([one["count"] / seconds for one in rounds]),
+                rate_unit="deliveries/s (paced)",
+                p50_us=p50.median * 1000,
+                p99_us=Spread.of([one["p99_us"] for one in rounds]).median,
+                client_cpu_us=Spread.of([one["client_cpu_s"] / one["count"] * 1e6 for one in rounds]).median,
+                note=f"{cpu.show()} CPU µs a delivery; a write {write_us:.0f} µs; resident + {kib:.1f} KiB a watcher",
+                extra={"cpu_us_per_delivery": cpu.median},
+            )
+
+
+def main() -> None:
+    """The process that holds the watchers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--urls", required=True)
+    options = parser.parse_args()
+    print(json.dumps(watch(options.port, json.loads(options.urls), options.seconds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Processes under load: the daemon, the floor, and the peers that are installed. Each alone in a fresh directory.
+
+CPU is user + system of the whole process from /proc/PID/stat (ticks of 10 ms, so turns last a second or more).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+READY_WITHIN_S = 60.0
+
+
+class BenchError(Exception):
+    """Something that the bench needs did not work."""
+
+
+class Server:
+    """A running process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, directory: Path | None = None) -> None:
+        self.process = process
+        self.port = port
+        self.directory = directory
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def cpu_s(self) -> float:
+        """User + system CPU so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def resident_bytes(self) -> int:
+        """Resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise BenchError(f"no VmRSS of {self.pid}")
+
+    def disk_bytes(self) -> int:
+        """Allocated bytes of everything in its directory."""
+        assert self.directory is not None
+        return sum(path.stat().st_blocks * 512 for path in self.directory.rglob("*") if path.is_file())
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, within_s: float = 30.0) -> float:
+        """SIGTERM, and wait; how long it took."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(within_s)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise BenchError(f"{self.process.args!r} did not stop within {within_s} s") from error
+        return time.monotonic() - started
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
+    """Until somebody listens."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        if process.poll() is not None:
+            raise BenchError(f"{process.args!r} exited with {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                process.kill()
+                raise
+            time.sleep(0.005)
+
+
+def spawn_topicsd(directory: Path) -> Server:
+    """Start the daemon on a directory (which may hold a store) and wait until it is ready."""
+    command = Path(sys.executable).with_name("topicsd")
+    if not command.exists():
+        raise BenchError(f"{command} is not there: make setup")
+    port = free_port()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    directory.mkdir(parents=True, exist_ok=True)
+    arguments = [str(command), "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port)]
+    with (directory / "log").open("ab") as log:
+        process = subprocess.Popen(arguments, env=environ, stdout=log, stderr=log)
+    wait_for_port(process, port)
+    wait_until_ready(port)
+    return Server(process, port, directory / "data")
+
+
+def wait_until_ready(port: int) -> None:
+    """Until `/v0/ready` says 200."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+            sock.sendall(b"GET /v0/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            if sock.recv(4096).startswith(b"HTTP/1.1 200"):
+                return
+        time.sleep(0.005)
+    raise BenchError("the daemon did not get ready")
+
+
+@contextmanager
+def scratch(where: Path) -> Iterator[Path]:
+    """A directory on the disk that is measured, gone afterwards."""
+    where.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="topics-bench-", dir=where))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def topicsd(where: Path) -> Iterator[Server]:
+    """The daemon in a fresh directory."""
+    with scratch(where) as directory:
+        server = spawn_topicsd(directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def floor(answer_bytes: int) -> Iterator[Server]:
+    """The floor server for answers of this size."""
+    command = [sys.executable, "-m", "tests.bench.floor", "--answer-bytes", str(answer_bytes)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    line = process.stdout.readline().split()
+    if len(line) != 2:
+        raise BenchError("the floor server did not start")
+    server = Server(process, int(line[1]))
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
+def redis(where: Path, appendfsync: str) -> Iterator[Server]:
+    """Redis with an append-only file."""
+    with scratch(where) as directory:
+        port = free_port()
+        settings = [
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(directory),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+        ]
+        process = subprocess.Popen(
+            ["redis-server", *settings, "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0"],
+            stdout=subprocess.DEVNULL,
+        )
+        wait_for_port(process, port)
+        server = Server(process, port, directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def nats(where: Path) -> Iterator[Server]:
+    """NATS with JetStream on files; its sync interval is the built-in two minutes."""
+    with scratch(where) as directory:
+        port = free_port()
+        process = subprocess.Popen(
+            ["nats-server", "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(directory)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_port(process, port)
+        server = Server(process, port, directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def installed(name: str) -> bool:
+    """Whether a peer is on the path."""
+    return shutil.which(name) is not None
