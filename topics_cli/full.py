@@ -33,7 +33,7 @@ def run_full(words: list[str]) -> int:
     if words and words[0] in COMMANDS and COMMANDS[words[0]].passes_through:
         return app.run(COMMANDS[words[0]], {"words": words[1:]})
     try:
-        code = build()(args=words, prog_name="topics", standalone_mode=False)
+        code = build(_called(words))(args=words, prog_name="topics", standalone_mode=False)
     except _CLICK_ERROR as error:
         return _report_usage(error, words)
     except typer.Abort:
@@ -44,8 +44,14 @@ def run_full(words: list[str]) -> int:
     return code if isinstance(code, int) else exits.DONE
 
 
-def build() -> typer.Typer:
-    """The Typer program of the whole table."""
+def _called(words: list[str]) -> list[Command]:
+    """The commands that Typer has to know for these words: the one that is called, or all when that is not plain."""
+    named = COMMANDS.get(words[0]) if words else None
+    return [named] if named is not None else list(COMMANDS.values())
+
+
+def build(commands: list[Command]) -> typer.Typer:
+    """The Typer program of these commands."""
     program = typer.Typer(
         name="topics",
         help="An append-only event log on one machine: write, read and follow topics.",
@@ -56,12 +62,9 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     program.callback(invoke_without_command=True)(_leading())
-    for command in COMMANDS.values():
+    for command in commands:
         epilog = "Examples:  " + "   ".join(command.examples) if command.examples else None
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True} if command.passes_through else None
-        program.command(command.name, help=command.summary, epilog=epilog, context_settings=settings)(
-            _function(command)
-        )
+        program.command(command.name, help=command.summary, epilog=epilog)(_function(command))
     return program
 
 

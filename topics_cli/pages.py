@@ -12,7 +12,7 @@ from __future__ import annotations
 from _json import encode_basestring
 from collections import deque
 
-from topics_cli.client import JSON, NDJSON, Call, Client, topic_path
+from topics_cli.client import JSON, NDJSON, Call, Client, Request, topic_path
 from topics_cli.cut import number
 from topics_cli.exits import Failure
 
@@ -92,6 +92,8 @@ class Reader:
         "_call",
         "_channel",
         "_client",
+        "_limit",
+        "_waits",
         "_wanted",
         "at_head",
         "end_seq",
@@ -110,6 +112,8 @@ class Reader:
         self._wanted = wanted
         self._channel = client.channel()
         self._call: Call | None = None
+        self._limit = PAGE_RECORDS
+        self._waits = False
         self.topic = topic
         self.follow = follow
         self.from_seq = from_seq
@@ -134,8 +138,12 @@ class Reader:
         """Send the request for the next page, if one is wanted and none is on its way."""
         if self._call is not None or self.finished or len(self.pages) >= AHEAD_MAX or limit <= 0:
             return
-        parts = [self._wanted.body, f'"from_seq":{self.from_seq},"limit":{min(limit, PAGE_RECORDS)}']
-        wait_ms = WAIT_MS if self.follow and not self.pages else 0
+        self._waits = self.follow and not self.pages
+        self._limit = min(limit, PAGE_RECORDS)
+        self._call = self._client.open(self._request(WAIT_MS if self._waits else 0), self._channel)
+
+    def _request(self, wait_ms: int) -> Request:
+        parts = [self._wanted.body, f'"from_seq":{self.from_seq},"limit":{self._limit}']
         if wait_ms:
             parts.append(f'"wait_ms":{wait_ms}')
         if self.from_ts is not None:
@@ -144,14 +152,13 @@ class Reader:
             parts.append(f'"epoch":{self.epoch}')
         if self.end_seq is not None:
             parts.append(f'"to_seq":{self.end_seq}')
-        request = self._client.request(
+        return self._client.request(
             "POST",
             topic_path(self.topic) + "/diff",
             ("{" + ",".join(parts) + "}").encode(),
             accept=JSON if self._wanted.exact else NDJSON,
             lingers_s=wait_ms / 1000,
         )
-        self._call = self._client.open(request, self._channel)
 
     def step(self) -> bool:
         """Move the request on; True when a page came."""
@@ -159,6 +166,11 @@ class Reader:
             return False
         answer = self._call.step()
         if answer is None:
+            if self._call.failing_since and self._waits:
+                # The daemon went away. What was written meanwhile is asked for without waiting, so that it is known
+                # soon whether there is any.
+                self._waits = self.at_head = False
+                self._call.request = self._request(0)
             return False
         self._call = None
         page, epoch = (read_json_page if self._wanted.exact else read_page)(answer.body)

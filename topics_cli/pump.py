@@ -129,6 +129,21 @@ class Pump:
 
     def run(self) -> None:
         """Move everything; raises `Failure` or `Stopped` where it cannot go on."""
+        try:
+            self._run_on()
+        except Failure as failure:
+            if self._intake is not None and self._batches > 1 and self.refused == 0:
+                failure.hint = f"{self.how_far()}; {failure.hint}".rstrip("; ")
+            raise
+
+    def how_far(self) -> str:
+        """What is in, and what may be."""
+        done = f"in up to {self.done_to}" if self.done_to else "nothing is in"
+        if self._call is None or self._sent is None:
+            return done
+        return f"{done}; whether up to {self._sent.source.place(self._sent.records[-1].number)} is in is not known"
+
+    def _run_on(self) -> None:
         stop = self._client.stop
         while True:
             if stop.signum:
@@ -315,6 +330,8 @@ class Pump:
         elif self._call is None and not self._ready and timeout_s is None:
             timeout_s = 0.0
         ready = client.stop.wait(watch, timeout_s)
+        if client.stop.signum:
+            return  # what came together with the signal stays where it is
         if intake is not None and self._wants_input and intake.source.handle in ready:
             self._read(intake)
 
@@ -334,10 +351,7 @@ class Pump:
             if not self._call.in_flight or time.monotonic() > over:
                 break
             client.stop.wait(self._call.watch, max(0.0, over - time.monotonic()))
-        open_end = self._sent.source.place(self._sent.records[-1].number) if self._call and self._sent else ""
-        done = f"in up to {self.done_to}" if self.done_to else "nothing is in"
-        unsure = f"; whether up to {open_end} is in is not known" if open_end else ""
-        client.talk.say(f"topics: stopped; {done}{unsure}")
+        client.talk.say(f"topics: stopped; {self.how_far()}")
         if self.done_to and self._source is not None:
             name = self._source.name or "INPUT"
             client.talk.say(f"  go on with: tail -n +{self.done_number + 1} {name} | topics write {self._plan.topic}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -75,11 +76,20 @@ class Daemon:
         log.close()
         over = time.monotonic() + READY_S_MAX
         while time.monotonic() < over:
-            if self.run("status", "-q").returncode == 0:
+            if self._is_ready():
                 return
             assert self.process.poll() is None, (self.directory / "daemon.log").read_text()
             time.sleep(0.02)
         raise AssertionError("the daemon did not become ready")
+
+    def _is_ready(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(self.socket)
+                probe.sendall(b"GET /v0/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                return probe.recv(4096).startswith(b"HTTP/1.1 200")
+            except OSError:
+                return False
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -111,7 +121,9 @@ class Daemon:
         assert done.returncode == 0, (words, done.returncode, done.stderr)
         return done.stdout
 
-    def start_command(self, *words: str, stdin: int | None = subprocess.DEVNULL, **more: str) -> subprocess.Popen[bytes]:
+    def start_command(
+        self, *words: str, stdin: int | None = subprocess.DEVNULL, **more: str
+    ) -> subprocess.Popen[bytes]:
         """Start `topics` with pipes."""
         return subprocess.Popen(
             command(*words),
@@ -131,11 +143,16 @@ def command(*words: str | bytes) -> Sequence[str | bytes]:
 def run(
     *words: str | bytes, stdin: bytes | None = None, environment: dict[str, str], cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run `topics` to its end, with standard input from bytes or from nowhere."""
-    source = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    """Run `topics` to its end, with standard input from a pipe."""
     return subprocess.run(
-        command(*words), cwd=cwd, env=environment, capture_output=True, timeout=RUN_S_MAX, check=False, **source
-    )  # type: ignore[call-overload,no-any-return]  # one of the two ways to say where input comes from
+        command(*words),
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        timeout=RUN_S_MAX,
+        check=False,
+        input=stdin if stdin is not None else b"",
+    )
 
 
 def clean_environment() -> dict[str, str]:
@@ -162,7 +179,8 @@ def read_until(process: subprocess.Popen[bytes], count: int, limit_s: float = 10
     data = b""
     while data.count(b"\n") < count:
         left = over - time.monotonic()
-        assert left > 0 and select.select([handle], [], [], left)[0], f"only {data!r} came"
+        ready = select.select([handle], [], [], max(0.0, left))[0]
+        assert ready, f"only {data!r} came"
         piece = os.read(handle, 65536)
         assert piece, f"the output ended after {data!r}"
         data += piece

@@ -10,7 +10,17 @@ import pytest
 from tests.cli.support import HARD, Daemon
 
 LINES = b"\n".join(HARD) + b"\n"
-TEXTS = [b"", b"plain", b" spaces ", b"tab\there", b"cr\r", "ключ 日本 😀".encode(), b"\xff\xfe\x00bin", b'quo"te\\', b"\x1b[31m"]
+TEXTS = [
+    b"",
+    b"plain",
+    b" spaces ",
+    b"tab\there",
+    b"cr\r",
+    "ключ 日本 😀".encode(),
+    b"\xff\xfe\x00bin",
+    b'quo"te\\',
+    b"\x1b[31m",
+]
 
 
 def test_json_values_come_back_byte_for_byte_through_standard_input_and_tail(shared: Daemon, topic: str) -> None:

@@ -40,8 +40,8 @@ def tail(session: Session, values: dict[str, Any]) -> int:
     try:
         return run.run()
     except Failure as failure:
-        if not failure.hint and run.shown:
-            failure.hint = run.resume_hint()
+        if failure.exit_code in (exits.NO_DAEMON, exits.TRY_AGAIN) and run.readers:
+            failure.hint = f"{run.resume_hint()}; {failure.hint}"
         raise
     except Stopped:
         if not values["quiet"]:
@@ -119,6 +119,9 @@ class Tail:
                 if len(lanes) == 1:
                     self._show_pages(lanes[0].reader)
                 else:
+                    if moved:
+                        # An older record may have come to a topic that was looked at before this one's.
+                        self._move()
                     self._merge(lanes)
                 if not moved and not self._is_over():
                     self._rest()

@@ -1,0 +1,153 @@
+"""The other commands: topics as a whole, single records, pages, deletion, and what the daemon says of itself."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from engine.types import ConfigChanges
+from tests.cli.support import Daemon
+from topics_cli.table import CONFIG_FIELDS
+
+
+def test_create_sets_every_field_that_is_given_and_leaves_an_existing_topic_alone(shared: Daemon, topic: str) -> None:
+    words = ["--ttl", "7d", "--cap-bytes", "1MiB", "--durable", "true", "--priority", "-5", "--type", "queue"]
+    assert shared.ok("create", topic, *words) == f"{topic}\tcreated\n".encode()
+    config = json.loads(shared.ok("info", topic, "-o", "json"))["config"]
+    assert (config["ttl_ms"], config["cap_bytes"], config["type"]) == (604_800_000, 1 << 20, "queue")
+    assert (config["durability"], config["priority"]) == ("fsync", -5)
+    done = shared.run("create", topic, "--ttl", "1h")
+    assert (done.returncode, done.stdout) == (0, f"{topic}\texists\n".encode())
+    assert f"topics set {topic} ttl_ms=3600000".encode() in done.stderr
+    assert json.loads(shared.ok("info", topic, "-o", "json"))["config"] == config
+    assert shared.run("create", topic, "--must-be-new").returncode == 1
+
+
+def test_set_changes_fields_and_refuses_what_it_does_not_know(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic)
+    shared.ok("set", topic, "ttl_ms=1500", "cap-records=7", "priority=null", "auto_create=false")
+    config = json.loads(shared.ok("info", topic, "-o", "json"))["config"]
+    assert (config["ttl_ms"], config["cap_records"], config["auto_create"]) == (1500, 7, False)
+    done = shared.run("set", topic, "cap_record=7")
+    assert done.returncode == 2
+    assert b"did you mean cap_records" in done.stderr
+    assert shared.run("set", topic, "ttl_ms=soon").returncode == 2
+    assert shared.run("set", topic, "type=queue").returncode == 1
+    assert shared.run("set", topic + "-nowhere", "ttl_ms=1").returncode == 1
+
+
+def test_the_fields_that_create_and_set_take_are_the_engines() -> None:
+    assert tuple(name for name, *_ in CONFIG_FIELDS) == ConfigChanges.__struct_fields__
+
+
+def test_ls_lists_names_with_a_prefix_one_a_line(shared: Daemon, topic: str) -> None:
+    for name in ("a", "b"):
+        shared.ok("write", f"{topic}.{name}", "x")
+    lines = shared.ok("ls", topic + ".").decode().splitlines()
+    assert [line.split("\t")[0] for line in lines] == [f"{topic}.a", f"{topic}.b"]
+    assert shared.ok("ls", topic + ".", "--fields", "count,topic").decode() == f"1\t{topic}.a\n1\t{topic}.b\n"
+    assert [entry["topic"] for entry in json.loads(shared.ok("ls", topic + ".", "--json"))["topics"]] == [
+        f"{topic}.a",
+        f"{topic}.b",
+    ]
+    done = shared.run("ls", topic + "-nothing")
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_info_shows_the_state_and_a_missing_topic_is_1_with_a_suggestion(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic + "-orders", "x")
+    text = shared.ok("info", topic + "-orders").decode()
+    assert "head_seq\t1\n" in text
+    assert "config.type\tlog\n" in text
+    done = shared.run("info", topic + "-ordres")
+    assert done.returncode == 1
+    assert b"(topic_not_found)" in done.stderr
+    assert f"did you mean {topic}-orders".encode() in done.stderr
+
+
+def test_drop_shows_what_would_go_and_never_asks_without_a_terminal(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "abc")
+    assert shared.ok("drop", topic, "--dry-run") == f"{topic}\twould be dropped: 1 records, 5 bytes\n".encode()
+    done = shared.run("drop", topic)
+    assert done.returncode == 2
+    assert b"--yes" in done.stderr
+    assert shared.run("drop", topic, "--yes", "--if-empty").returncode == 1
+    assert shared.ok("drop", topic, "--yes") == f"{topic}\tdropped: 1 records, 5 bytes\n".encode()
+    assert shared.run("info", topic).returncode == 1
+
+
+def test_delete_counts_first_and_deletes_what_it_counted(shared: Daemon, topic: str) -> None:
+    for tag in ("user-1", "user-2", "other"):
+        shared.ok("write", topic, "--tag", tag, "a", "b")
+    assert shared.ok("delete", topic, "--tag-prefix", "user-", "--dry-run").decode().startswith(f"{topic}\t4 ")
+    assert (
+        shared.ok("delete", topic, "--tag", "user-1", "--before", "2", "--dry-run").decode().startswith(f"{topic}\t1 ")
+    )
+    assert shared.ok("delete", topic, "--seq", "1,3-4", "--dry-run").decode().startswith(f"{topic}\t3 ")
+    assert shared.ok("delete", topic, "--tag", "user-1").decode() == f"{topic}\t2 records deleted\n"
+    assert shared.ok("delete", topic, "--seq", "3-4").decode() == f"{topic}\t2 records deleted\n"
+    assert shared.ok("delete", topic, "--before", "6").decode() == f"{topic}\t1 records deleted\n"
+    assert shared.ok("tail", topic) == b"b\n"
+    assert shared.run("delete", topic).returncode == 2
+    assert shared.run("delete", topic, "--seq", "9-1").returncode == 2
+
+
+def test_get_shows_records_and_names_those_that_are_not_there_with_3(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--tag", "t", "a", "b")
+    done = shared.run("get", topic, "1", "99", "2", "--raw")
+    assert (done.returncode, done.stdout) == (3, b'"a"\n"b"\n')
+    assert b"99" in done.stderr
+    assert json.loads(shared.ok("get", topic, "2"))["$tag"] == "t"
+
+
+def test_diff_is_one_page_exactly_as_the_api_gives_it(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, *"abcde")
+    page = json.loads(shared.ok("diff", topic, "--from", "1", "--limit", "2"))
+    assert [record["data"] for record in page["records"]] == ["b", "c"]
+    assert (page["next_from_seq"], page["head_seq"], page["caught_up"]) == (3, 5, False)
+    pages = shared.ok("diff", topic, "--limit", "2", "--all").splitlines()
+    assert [json.loads(page)["next_from_seq"] for page in pages] == [2, 4, 5]
+    assert shared.ok("diff", topic, "--all", "--limit", "2", "-o", "raw") == b'"a"\n"b"\n"c"\n"d"\n"e"\n'
+    lines = shared.ok("diff", topic, "--from", "4", "-o", "ndjson").splitlines()
+    assert json.loads(lines[-1])["$page"]["head_seq"] == 5
+
+
+def test_diff_waits_and_ends_with_3_when_nothing_came(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--json", '{"records":[]}')
+    begun = time.monotonic()
+    assert shared.run("diff", topic, "--from", "1", "--wait", "300ms").returncode == 3
+    assert time.monotonic() - begun >= 0.3
+    assert shared.run("diff", topic, "--from", "0", "--wait", "300ms").returncode == 0
+    assert shared.run("diff", topic, "--from", "1").returncode == 0
+
+
+def test_status_says_where_and_why_there(shared: Daemon) -> None:
+    text = shared.ok("status").decode()
+    assert f"where\t{shared.socket}\n" in text
+    assert "why there\tTOPICS_SOCKET\n" in text
+    assert "state\tready\n" in text
+    answer = json.loads(shared.ok("status", "--json"))
+    assert (answer["where"], answer["ready"]["status"]) == (shared.socket, "ready")
+
+
+def test_version_names_both_sides(shared: Daemon) -> None:
+    answer = json.loads(shared.ok("version", "-o", "json"))
+    assert answer["client"] == answer["daemon"]
+    assert answer["api"] == "v0"
+    assert shared.ok("--version") == shared.ok("version")
+
+
+@pytest.mark.parametrize("code", ["75", "topic_not_found"])
+def test_errors_explains_a_code_without_a_daemon(shared: Daemon, code: str) -> None:
+    done = shared.run("errors", code, "--socket", "/nowhere")
+    assert done.returncode == 0
+    assert done.stdout.startswith(code.encode())
+    assert shared.run("errors", "nonsense").returncode == 3
+
+
+def test_an_unknown_field_of_a_newer_client_is_told(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic)
+    done = shared.run("tail", topic)
+    assert done.stderr == b""

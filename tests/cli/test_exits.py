@@ -1,0 +1,184 @@
+"""Every exit code that these commands can give, and the two lines that go with a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Daemon, clean_environment, run
+
+
+@contextmanager
+def answering(place: Path, *answers: bytes) -> Iterator[tuple[dict[str, str], list[bytes]]]:
+    """A server that gives these answers, one a request (the last one for ever), and closes after half a one.
+
+    Yields the environment that leads to it, and the requests that came.
+    """
+    path, seen = str(place / "fake.sock"), list[bytes]()
+    left = list(answers)
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            while True:
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    piece = connection.recv(65536)
+                    if not piece:
+                        return
+                    request += piece
+                seen.append(request)
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                connection.sendall(answer)
+                if not answer.endswith((b"}", b"\n")):
+                    return
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(16)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield {**clean_environment(), "TOPICS_SOCKET": path}, seen
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+
+
+def refusal(status: int, code: str, extra: bytes = b"") -> bytes:
+    """An error answer."""
+    body = json.dumps({"error": {"code": code, "message": f"because of {code}"}}).encode()
+    return b"HTTP/1.1 %d X\r\n%bContent-Length: %d\r\n\r\n%b" % (status, extra, len(body), body)
+
+
+WRITTEN = b'{"topic":"t","first_seq":1,"last_seq":1,"head_seq":1,"count":1,"created":false}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(WRITTEN), WRITTEN)
+
+
+def test_1_is_a_refusal_told_in_two_lines(shared: Daemon) -> None:
+    done = shared.run("write", "bad name", "x")
+    assert done.returncode == 1
+    first, second = done.stderr.decode().splitlines()
+    assert first == "topics: no topic can be called 'bad name' (invalid_request)"
+    assert second.startswith("  names match")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["tail"],
+        ["tail", "t", "--nonsense"],
+        ["tail", "t", "-n", "x"],
+        ["write", "t", "-0", "--length", "x"],
+    ],
+)
+def test_2_is_a_mistake_on_the_command_line(shared: Daemon, words: list[str]) -> None:
+    done = shared.run(*words)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith("topics: ")
+    assert first.endswith("(usage)")
+    assert second.startswith("  ")
+
+
+def test_a_mistyped_command_gets_a_suggestion(shared: Daemon) -> None:
+    assert b"did you mean tail?" in shared.run("tial", "x").stderr
+
+
+def test_69_is_no_daemon_there(place: Path) -> None:
+    done = run("ls", "--socket", str(place / "none.sock"), environment=clean_environment())
+    assert done.returncode == 69
+    assert b"there is no socket (no_daemon)" in done.stderr
+    done = run("ls", "--url", "http://127.0.0.1:9", environment=clean_environment())
+    assert done.returncode == 69
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "throttled"), (503, "not_ready")])
+def test_75_is_a_daemon_that_stays_busy_through_the_retries(place: Path, status: int, code: str) -> None:
+    with answering(place, refusal(status, code)) as (environment, seen):
+        done = run("write", "t", "x", "--retry-for", "300ms", environment=environment)
+        assert done.returncode == 75
+        assert f"because of {code} ({code})".encode() in done.stderr
+        assert len(seen) > 2
+        keys = {line for request in seen for line in request.split(b"\r\n") if line.startswith(b"Idempotency-Key")}
+        assert len(keys) == 1
+
+
+def test_retry_for_0_never_tries_again(place: Path) -> None:
+    with answering(place, refusal(503, "not_ready"), OK) as (environment, seen):
+        assert run("write", "t", "x", "--retry-for", "0", environment=environment).returncode == 75
+        assert len(seen) == 1
+
+
+def test_a_busy_daemon_and_a_lost_connection_are_tried_again(place: Path) -> None:
+    busy = refusal(429, "throttled")
+    with answering(place, busy, b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"", OK) as (environment, _):
+        done = run("write", "t", "x", environment=environment)
+        assert (done.returncode, done.stdout) == (0, b"t 1-1\n"), done.stderr
+
+
+def test_retry_after_is_waited_for(place: Path) -> None:
+    with answering(place, refusal(429, "throttled", b"Retry-After: 1\r\n"), OK) as (environment, _):
+        begun = time.monotonic()
+        assert run("write", "t", "x", environment=environment).returncode == 0
+        assert time.monotonic() - begun >= 1.0
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "unauthorized"), (403, "forbidden")])
+def test_77_is_not_allowed(place: Path, status: int, code: str) -> None:
+    with answering(place, refusal(status, code)) as (environment, _):
+        done = run("ls", environment=environment)
+        assert done.returncode == 77
+        assert f"({code})".encode() in done.stderr
+
+
+def test_77_is_a_socket_that_we_may_not_use(place: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may use every socket")
+    with answering(place, OK) as (environment, _):
+        os.chmod(place / "fake.sock", 0)
+        assert run("ls", environment=environment).returncode == 77
+
+
+def test_78_is_a_configuration_that_cannot_be_used(place: Path) -> None:
+    environment = clean_environment()
+    (place / ".topics.toml").write_text("socket = [")
+    assert run("ls", environment=environment, cwd=place).returncode == 78
+    assert run("ls", environment={**environment, "TOPICS_URL": "ftp://x"}).returncode == 78
+    assert run("ls", "--key-file", str(place / "none"), "--socket", "/x", environment=environment).returncode == 78
+
+
+def test_json_output_gives_the_apis_error_object_on_stderr(shared: Daemon, topic: str) -> None:
+    done = shared.run("info", topic, "-o", "json")
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["detail"]["topic"]) == ("topic_not_found", topic)
+    for words in (["tail", "-o", "json"], ["ls", "-o", "json", "--socket", "/nowhere"]):
+        error = json.loads(shared.run(*words).stderr)["error"]
+        assert error["code"] in ("usage", "no_daemon")
+
+
+def test_the_key_is_presented_and_its_first_line_counts(place: Path) -> None:
+    (place / "key").write_text("secret\nrest\n")
+    with answering(place, OK) as (environment, seen):
+        run("write", "t", "x", "--key-file", str(place / "key"), environment=environment)
+        run("write", "t", "x", environment={**environment, "TOPICS_KEY": "other"})
+    assert b"Authorization: Bearer secret\r\n" in seen[0]
+    assert b"Authorization: Bearer other\r\n" in seen[1]

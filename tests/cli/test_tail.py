@@ -1,0 +1,202 @@
+"""`topics tail`: where it begins and ends, what it shows, and how it leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import INT, TERM, Daemon, command, finish, read_until
+
+
+@pytest.fixture
+def twenty(shared: Daemon, topic: str) -> str:
+    """A topic of twenty records, tagged odd and even, from two nodes."""
+    for number in range(1, 21):
+        tag = "odd" if number % 2 else "even"
+        if number <= 2:
+            shared.ok("write", topic, "--tag", tag, "--node", f"n{number}", str(number))
+    records = b"".join(
+        b'{"data":"%d","$tag":"%b"}\n' % (number, b"odd" if number % 2 else b"even") for number in range(3, 21)
+    )
+    shared.ok("write", topic, "--records", stdin=records)
+    return topic
+
+
+def numbers(out: bytes) -> list[int]:
+    """The numbers in lines."""
+    return [int(line) for line in out.split()]
+
+
+def test_tail_shows_the_last_ten(shared: Daemon, twenty: str) -> None:
+    assert numbers(shared.ok("tail", twenty)) == list(range(11, 21))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-n", "3"], [18, 19, 20]),
+        (["-n", "0"], []),
+        (["-n", "100"], list(range(1, 21))),
+        (["--from", "17"], [18, 19, 20]),
+        (["--from", "0", "--max", "2"], [1, 2]),
+        (["--since", "1h"], list(range(1, 21))),
+        (["--since", "2100-01-01"], []),
+        (["--from", "0", "--until", "2001-01-01"], []),
+        (["--until", "now"], list(range(1, 21))),
+        (["-n", "2", "--tag", "odd"], [17, 19]),
+        (["--from", "0", "--tag", "e*", "--max", "3"], [2, 4, 6]),
+        (["--from", "0", "--max", "2", "--node", "n1"], [2, 3]),
+        (["-n", "19", "--node", "n1", "--node", "n2"], list(range(3, 21))),
+    ],
+)
+def test_tail_begins_and_ends_where_it_is_told(
+    shared: Daemon, twenty: str, words: list[str], expected: list[int]
+) -> None:
+    assert numbers(shared.ok("tail", twenty, *words)) == expected
+
+
+def test_the_last_records_are_found_behind_deleted_ones(shared: Daemon, twenty: str) -> None:
+    shared.ok("delete", twenty, "--seq", "6-19")
+    assert numbers(shared.ok("tail", twenty, "-n", "3")) == [4, 5, 20]
+
+
+def test_max_is_exact_while_following_a_burst(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "0")
+    follower = shared.start_command("tail", "-f", topic, "-n", "0", "--max", "1500")
+    time.sleep(0.5)
+    shared.ok("write", topic, stdin=b"".join(b"%d\n" % number for number in range(4000)))
+    code, out, _ = finish(follower)
+    assert code == 0
+    assert numbers(out) == list(range(1500))
+
+
+def test_several_topics_are_merged_by_time(shared: Daemon, topic: str) -> None:
+    for number in range(6):
+        shared.ok("write", f"{topic}-{'ab'[number % 2]}", str(number))
+    assert numbers(shared.ok("tail", topic + "-b", topic + "-a", "--from", "0")) == list(range(6))
+    lines = shared.ok("tail", topic + "-a", topic + "-b", "--from", "0", "-o", "ndjson").splitlines()
+    assert [json.loads(line)["$topic"][-1] for line in lines] == list("ababab")
+
+
+def test_a_gap_is_told_on_stderr_and_in_ndjson_and_fails_where_asked(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic, "--cap-records", "2")
+    shared.ok("write", topic, *"abcde")
+    done = shared.run("tail", topic, "--from", "0")
+    assert (done.returncode, done.stdout) == (0, b"d\ne\n")
+    assert done.stderr == f"gap {topic} 1-3 cap\n".encode()
+    lines = shared.ok("tail", topic, "--from", "0", "-o", "ndjson").splitlines()
+    assert json.loads(lines[0])["$tombstone"]["reason"] == "cap"
+    assert len(lines) == 3
+    done = shared.run("tail", topic, "--from", "0", "--fail-on-gap")
+    assert (done.returncode, done.stdout) == (7, b"")
+    assert b"--from 3" in done.stderr
+    done = shared.run("tail", topic, topic + "", "--from", "2")
+    assert done.stderr == f"gap {topic} 3-3 cap\n".encode()
+
+
+def test_idle_exit_ends_a_follower_that_meets_nothing_new(shared: Daemon, twenty: str) -> None:
+    begun = time.monotonic()
+    assert numbers(shared.ok("tail", twenty, "-f", "-n", "1", "--idle-exit", "300ms")) == [20]
+    assert time.monotonic() - begun < 3
+
+
+def test_ctrl_c_ends_a_follower_with_130_and_a_hint(shared: Daemon, twenty: str) -> None:
+    follower = shared.start_command("tail", "-f", twenty)
+    read_until(follower, 10)
+    code, _, said = finish(follower, INT)
+    assert code == 130
+    assert said == f"topics: stopped; go on with: topics tail {twenty} -f --from 20\n".encode()
+
+
+def test_sigterm_ends_a_follower_with_143_and_saves_its_cursor(shared: Daemon, twenty: str, place: Path) -> None:
+    cursor = place / "place"
+    follower = shared.start_command("tail", "-f", twenty, "--from", "15", "--cursor", str(cursor))
+    read_until(follower, 5)
+    assert finish(follower, TERM)[0] == 143
+    assert json.loads(cursor.read_bytes())[twenty]["seq"] == 20
+    shared.ok("write", twenty, "21")
+    assert numbers(shared.ok("tail", twenty, "--cursor", str(cursor))) == [21]
+    assert shared.ok("tail", twenty, "--cursor", str(cursor)) == b""
+    assert [path.name for path in place.iterdir()] == ["place"]
+
+
+def test_a_cursor_never_runs_ahead_of_what_was_written_out(shared: Daemon, topic: str, place: Path) -> None:
+    shared.ok("write", topic, stdin=b"".join(b"%d\n" % number for number in range(60_000)))
+    cursor = place / "place"
+    reader = shared.start_command("tail", topic, "--from", "0", "--cursor", str(cursor))
+    lines = read_until(reader, 1000)
+    time.sleep(0.3)
+    reader.send_signal(signal.SIGKILL)
+    assert reader.stdout is not None
+    lines += reader.stdout.read().splitlines()
+    finish(reader)
+    saved = json.loads(cursor.read_bytes())[topic]["seq"] if cursor.exists() else 0
+    assert saved <= len(lines)
+
+
+def test_a_damaged_cursor_file_is_refused_with_78(shared: Daemon, twenty: str, place: Path) -> None:
+    (place / "cursor").write_text("{nonsense")
+    done = shared.run("tail", twenty, "--cursor", str(place / "cursor"))
+    assert done.returncode == 78
+    assert b"is not a cursor file (bad_cursor)" in done.stderr
+    (place / "empty").touch()
+    assert numbers(shared.ok("tail", twenty, "--cursor", str(place / "empty"), "--from", "19")) == [20]
+
+
+def test_a_closed_pipe_ends_it_silently_with_141(shared: Daemon, twenty: str) -> None:
+    reader = shared.start_command("tail", twenty, "-f")
+    read_until(reader, 10)
+    assert reader.stdout is not None
+    reader.stdout.close()
+    assert reader.wait(5) == 141
+    assert reader.stderr is not None
+    assert reader.stderr.read() == b""
+    reader.stderr.close()
+    script = f"{' '.join(map(str, command('tail', twenty, '-f')))} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script], env=shared.environment(), capture_output=True, timeout=20, check=False
+    )
+    assert (done.stdout, done.stderr) == (b"11\n141\n", b"")
+
+
+def test_a_reader_that_has_stopped_reading_does_not_keep_a_signal_waiting(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, stdin=b"".join(b"%d %b\n" % (number, b"x" * 100) for number in range(5000)))
+    reader = shared.start_command("tail", topic, "--from", "0")
+    time.sleep(1.0)
+    begun = time.monotonic()
+    reader.send_signal(TERM)
+    assert reader.wait(5) == 143
+    assert time.monotonic() - begun < 1.0
+    finish(reader)
+
+
+def test_a_topic_that_is_dropped_and_made_again_is_followed_with_a_gap(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "old", "old")
+    follower = shared.start_command("tail", "-f", topic, "--idle-exit", "20s")
+    read_until(follower, 2)
+    shared.ok("drop", topic, "--yes")
+    code, _, said = finish(follower)
+    assert code == 0
+    assert b"was dropped" in said
+
+
+def test_fields_and_templates_pick_from_each_record(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--json", "--tag", "t", '{"a":{"b":[1.10,"x\\ty"]},"n":null}')
+    assert shared.ok("tail", topic, "--fields", "seq,tag,data.a.b.0,data.none") == b"1\tt\t1.10\t\n"
+    assert shared.ok("tail", topic, "-t", "{seq}:{data.a.b.1}{{}}") == b"1:x\ty{}\n"
+    assert (
+        shared.ok("tail", topic, "--fields", "seq,data.a", "-o", "ndjson")
+        == b'{"seq":1,"data.a":{"b":[1.10,"x\\ty"]}}\n'
+    )
+
+
+def test_json_is_one_array(shared: Daemon, twenty: str) -> None:
+    assert [int(record["data"]) for record in json.loads(shared.ok("tail", twenty, "-o", "json"))] == list(
+        range(11, 21)
+    )
+    assert json.loads(shared.ok("tail", twenty, "-n", "0", "-o", "json")) == []
