@@ -42,6 +42,8 @@ if sys.byteorder != "little":  # Columns go to disk as the arrays' own bytes.
 
 HEADER_LEN: Final = 80
 CHECK_LEN: Final = 8
+HEAD_LEN: Final = HEADER_LEN + 8
+"""The header and the least that stands behind it."""
 FRAME_ALIGN: Final = 8
 BLOCK: Final = 4096
 """What a page cache writes at once: after a sync began, the next frame starts on a fresh block."""
@@ -188,12 +190,23 @@ def resembles_header(head: bytes, lsn: int, back: int) -> bool:
     return bool(fields[7] == lsn or (fields[8] == back and fields[9] == 0 and fields[5] == 0))
 
 
+def header_misses_bytes(head: bytes, position: int) -> bool:
+    """The same for the beginning of a frame whose length nobody knows: `HEAD_LEN` bytes at `position` (mod 512).
+
+    Behind the header stand the first bytes of a body, which are not all zero.
+    """
+    split = min(HEADER_LEN, SECTOR - position % SECTOR)
+    parts = (head[:split], head[split:HEADER_LEN], head[HEADER_LEN:HEAD_LEN])
+    return not all(any(part) for part in parts if part) or len(head) < HEAD_LEN
+
+
 def misses_bytes(frame: bytes | memoryview, position: int, length: int) -> bool:
-    """Whether some sector holds nothing but zeros of a frame that lies at `position` (mod 512) and is `length` long.
+    """Whether some sector holds nothing but zeros of a frame that lies at `position` (mod 512) and is `length` long,
+    or its check does: a write that ended early, inside a sector.
 
     `frame` holds what can be read of it; what lies behind the end of a file counts as missing.
     """
-    if len(frame) < length:
+    if len(frame) < length or not any(frame[length - CHECK_LEN : length]):
         return True
     start = 0
     while start < length:

@@ -20,6 +20,7 @@ from engine.errors import StoreDamaged
 from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.frame import (
     FRAME_LEN_MIN,
+    HEAD_LEN,
     HEADER_LEN,
     NO_FRAME,
     SECTOR,
@@ -28,6 +29,7 @@ from engine.formats.frame import (
     align_block,
     back_to,
     frame_len,
+    header_misses_bytes,
     misses_bytes,
     parse_header,
     resembles_header,
@@ -341,8 +343,8 @@ class ShardWalk:
             block = min(align_block(lsn), self.pieces[index].end_lsn)
             if ahead.nonzero_lsn >= block and (before is None or not lsn <= before < block):
                 spot = self._start_behind(index, block, ahead)
-        head = self._bytes(self._index_of(spot), spot, HEADER_LEN)
-        missing = misses_bytes(head, spot % SECTOR, HEADER_LEN)
+        head = self._bytes(self._index_of(spot), spot, HEAD_LEN)
+        missing = header_misses_bytes(head, spot)
         if spot != lsn and not resembles_header(head, spot, back_to(self.last_lsn, spot)):
             # No frame begins here: this is the middle of one that began before, whose first sector is not there.
             missing = True
