@@ -42,7 +42,8 @@ _OUTSIDE: Final = frozenset({
 })
 # fmt: on
 _OUTSIDE_CALLS: Final = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"})
-_DRIVER_MAY: Final = frozenset({"threading", "time"})
+_DRIVER_MAY: Final = frozenset({"threading", "time", "os"})
+"""`os` for the process's id, and nothing else of it."""
 _PACKAGES: Final = frozenset({"xxhash", "msgspec", "engine"})
 _EXPORT_PACKAGES: Final = frozenset({"pyarrow", "pyspark"})
 
@@ -151,9 +152,16 @@ def touches_outside(module: str, tree: ast.Module) -> list[str]:
         for target, line, _ in imports(module, tree)
         if target.partition(".")[0] in _OUTSIDE - allowed
     ]
+    complaints += [
+        f"{module}:{node.lineno} takes names out of os"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "os"
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OUTSIDE_CALLS:
             complaints.append(f"{module}:{node.lineno} calls {node.func.id}()")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os" and node.attr != "getpid":
+            complaints.append(f"{module}:{node.lineno} uses os.{node.attr}")
         elif isinstance(node, ast.AsyncFunctionDef | ast.Await):
             complaints.append(f"{module}:{node.lineno} is asynchronous")
     return complaints

@@ -55,7 +55,7 @@ def test_a_circle_of_imports_is_found() -> None:
 @pytest.mark.parametrize(
     "code",
     ["import os", "import os.path", "from time import monotonic", "import random", "import asyncio", "import threading",
-     "open('x')", "print(1)", "from datetime import datetime", "async def f(): ...", "import _socket\nimport socket"],
+     "open('x')", "print(1)", "from datetime import datetime", "os.unlink('x')", "async def f(): ...", "import _socket\nimport socket"],
 )  # fmt: skip
 def test_a_way_past_the_seams_is_found(code: str) -> None:
     assert rules.touches_outside("engine.wal.shard", ast.parse(code))
@@ -63,8 +63,10 @@ def test_a_way_past_the_seams_is_found(code: str) -> None:
 
 
 def test_the_driver_may_wait_but_not_touch_files() -> None:
-    assert not rules.touches_outside("engine.driver", ast.parse("import threading, time"))
-    assert rules.touches_outside("engine.driver", ast.parse("import os"))
+    assert not rules.touches_outside("engine.driver", ast.parse("import threading, time, os\nos.getpid()"))
+    assert rules.touches_outside("engine.driver", ast.parse("import os\nos.unlink('x')"))
+    assert rules.touches_outside("engine.driver", ast.parse("from os import unlink"))
+    assert rules.touches_outside("engine.driver", ast.parse("import socket"))
 
 
 def test_a_package_that_the_engine_has_no_business_with_is_found() -> None:
