@@ -54,9 +54,21 @@ def test_a_circle_of_imports_is_found() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["import os", "import os.path", "from time import monotonic", "import random", "import asyncio", "import threading",
-     "open('x')", "print(1)", "from datetime import datetime", "os.unlink('x')", "async def f(): ...", "import _socket\nimport socket"],
-)  # fmt: skip
+    [
+        "import os",
+        "import os.path",
+        "from time import monotonic",
+        "import random",
+        "import asyncio",
+        "import threading",
+        "open('x')",
+        "print(1)",
+        "from datetime import datetime",
+        "os.unlink('x')",
+        "async def f(): ...",
+        "import _socket\nimport socket",
+    ],
+)
 def test_a_way_past_the_seams_is_found(code: str) -> None:
     assert rules.touches_outside("engine.wal.shard", ast.parse(code))
     assert not rules.touches_outside("engine.fs", ast.parse(code))
