@@ -18,6 +18,9 @@ Deadlines are kept by one coarse timer of the daemon, which calls `check` now an
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 import time
 from collections import deque
 from enum import IntEnum
@@ -44,6 +47,10 @@ BODY_GRACE_S: Final = 5.0
 """A body may start slowly: the floor on its rate counts from here on."""
 BODY_RATE_MIN: Final = 1024
 """Bytes a second that a body has to bring on average."""
+
+
+NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes a close drop what is unsent: the kernel would keep megabytes for a reader that takes none."""
 
 
 class Phase(IntEnum):
@@ -297,7 +304,7 @@ class Connection(asyncio.Protocol):
         if self.pending:
             raise Refused(Code.INVALID_REQUEST, "this is not HTTP")
         self.phase = Phase.LINGER
-        self.transport.abort()
+        self.cut()
         return False
 
     def _check_line_ends(self, inbuf: bytearray) -> None:
@@ -477,6 +484,18 @@ class Connection(asyncio.Protocol):
         self.stream = stream
         self._inbuf = bytearray()
 
+    def cut(self) -> None:
+        """Close at once, and drop what the other side has not taken, in the kernel too."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:
+            try:
+                with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                    same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+            except OSError:
+                # It is closed already.
+                pass
+        self.transport.abort()
+
     def drain(self) -> None:
         """The daemon stops: close now if nothing is going on, else after what is."""
         if self.stream is None and not self.pending and self.phase is Phase.HEAD and not self._inbuf:
@@ -489,20 +508,20 @@ class Connection(asyncio.Protocol):
             if self.stream is not None:
                 self.stream.stalled()
             else:
-                self.transport.abort()
+                self.cut()
         elif self.phase is Phase.HEAD:
             if self._inbuf:
                 if not self.pending and not self.paused and now - self._head_since > times.header_s:
-                    self.transport.abort()
+                    self.cut()
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()
         elif self.phase is Phase.BODY or self.phase is Phase.CHUNKED:
             took = now - self._body_since
             grace = min(BODY_GRACE_S, times.body_s)
             if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
-                self.transport.abort()
+                self.cut()
         elif self.phase is Phase.LINGER and now - self._linger_since > LINGER_S:
-            self.transport.abort()
+            self.cut()
 
     def _is_stuck(self, now: float, stall_s: float) -> bool:
         """Whether the other side has taken nothing of what waits for it for too long."""

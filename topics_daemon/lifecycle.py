@@ -33,6 +33,7 @@ from topics_daemon.daemon import Daemon, Door
 from topics_daemon.guard import Hosts
 from topics_daemon.http1 import Connection, describe
 from topics_daemon.listen import (
+    BACKLOG,
     CannotListen,
     UnixDoor,
     bind_tcp,
@@ -150,11 +151,15 @@ class Life:
         self._unix = bind_unix(config, self.log, os.environ)
         door = Door(daemon, hosts)
         for sock in tcp:
-            self._servers.append(await self.loop.create_server(lambda: Connection(daemon, door), sock=sock))
+            self._servers.append(
+                await self.loop.create_server(lambda: Connection(daemon, door), sock=sock, backlog=BACKLOG)
+            )
         if self._unix is not None:
             inner = Door(daemon, None)
             self._servers.append(
-                await self.loop.create_unix_server(lambda: Connection(daemon, inner), sock=self._unix.sock)
+                await self.loop.create_unix_server(
+                    lambda: Connection(daemon, inner), sock=self._unix.sock, backlog=BACKLOG
+                )
             )
         if not self._servers:
             raise Mistakes(["neither a port nor a socket to listen on"])
@@ -242,7 +247,7 @@ class Life:
         while daemon.connections and self.loop.time() < last:  # noqa: ASYNC110  # once, at the very end
             await asyncio.sleep(0.01)
         for connection in list(daemon.connections):
-            connection.transport.abort()
+            connection.cut()
 
     def close(self) -> int:
         """Close the store and remove the socket; returns the exit code."""

@@ -91,7 +91,7 @@ class Stream:
     def stalled(self) -> None:
         """The reader has taken nothing for too long."""
         if self.ended:
-            self.connection.transport.abort()
+            self.connection.cut()
             return
         self.end(410, "slow_reader")
 
@@ -105,7 +105,7 @@ class Stream:
         self.ready.clear()
         self._pump.remove(self)
         self.connection.transport.close()
-        self._pump.daemon.loop.call_later(ABORT_AFTER_S, self.connection.transport.abort)
+        self._pump.daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
 
     def beat(self, now: float, now_ms: int) -> None:
         """Show life after a silence."""

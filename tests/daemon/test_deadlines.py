@@ -86,7 +86,7 @@ def test_f69_a_reader_that_takes_nothing_is_cut_off_and_memory_stays_bounded(dae
         assert daemon.resident_bytes() - before < 40 * MIB
         time.sleep(1.5)
         daemon.is_well()
-        assert wire.closed(5)
+        assert wire.closed(1)
 
 
 def test_s21_connections_beyond_the_cap_are_told_so_and_room_comes_back(daemon: DaemonProcess) -> None:

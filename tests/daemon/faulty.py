@@ -1,0 +1,43 @@
+"""A launcher for `topicsd` on a disk that fails when a file says so: syncs with EIO, allocation with ENOSPC.
+
+`faulty.py ARGS…`: as `topicsd ARGS…`. While `$FAULTS/sync` exists every fdatasync of the log fails; while
+`$FAULTS/hang` exists it waits; while `$FAULTS/space` exists nothing can be allocated.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine import fs as files
+from topics_daemon.main import main
+
+FAULTS = Path(os.environ["FAULTS"])
+
+
+class FaultyFs(files.OsFs):
+    """`OsFs`, failing on demand."""
+
+    def fdatasync(self, handle: int) -> None:
+        while (FAULTS / "hang").exists():
+            time.sleep(0.02)
+        if (FAULTS / "sync").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().fdatasync(handle)
+
+    def allocate(self, handle: int, offset: int, length: int) -> None:
+        if (FAULTS / "space").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().allocate(handle, offset, length)
+
+
+if __name__ == "__main__":
+    import topics_daemon.lifecycle
+
+    topics_daemon.lifecycle.OsFs = FaultyFs  # type: ignore[misc]  # the one place where the daemon takes its disk from
+    sys.exit(main())

@@ -1,0 +1,297 @@
+"""Start and stop: locks, sockets, signals, exit codes, readiness, recovery."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.kit import Wire, clean_environment, daemon_process, post, records_of, request, start
+
+
+def run(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`topicsd` with these flags, which is expected to end by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "topics_daemon.main", *flags],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env=clean_environment(**environ),
+        check=False,
+    )
+
+
+def test_what_was_acked_is_there_after_sigkill(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    for number in range(50):
+        daemon.write("t", number)
+    daemon.process.kill()
+    daemon.process.wait()
+    again = start(tmp_path)
+    assert records_of(again.read("t")) == list(range(50))
+    assert again.stop() == 0
+
+
+def test_f57_a_second_daemon_on_the_directory_stops_with_73_and_names_the_first(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    other = run("--data-dir", str(tmp_path / "data"), "--port", "0", "--socket", str(tmp_path / "other" / "sock"))
+    assert other.returncode == 73
+    assert f"process {daemon.pid}" in other.stderr
+    assert not (tmp_path / "other" / "sock").exists()
+    daemon.is_well()
+    assert daemon.stop() == 0
+
+
+def test_a_live_socket_is_never_taken_from_its_daemon(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    other = run("--data-dir", str(tmp_path / "b"), "--port", "none", "--socket", daemon.socket_path)
+    assert other.returncode == 73
+    assert "another daemon" in other.stderr
+    assert daemon.ask(request("GET", "/v0/health"), unix=True).status == 200
+    assert daemon.stop() == 0
+    assert not Path(daemon.socket_path).exists()
+
+
+def test_a_live_default_socket_makes_the_next_daemon_fall_back_to_its_data_directory(tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    environ = clean_environment(XDG_RUNTIME_DIR=str(runtime))
+    processes = []
+    try:
+        for name in ("a", "b"):
+            log = (tmp_path / f"{name}.log").open("w")
+            command = [sys.executable, "-m", "topics_daemon.main", "--data-dir", str(tmp_path / name), "--port", "none"]
+            processes.append(subprocess.Popen(command, env=environ, stderr=log))
+            log.close()
+            deadline = time.monotonic() + 15
+            while '"ready"' not in (tmp_path / f"{name}.log").read_text():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        assert (runtime / "topics" / "topics.sock").is_socket()
+        assert (tmp_path / "b" / "topics.sock").is_socket()
+        assert "falls back" in (tmp_path / "b.log").read_text()
+    finally:
+        for process in processes:
+            process.terminate()
+        assert [process.wait(10) for process in processes] == [0] * len(processes)
+
+
+def test_a_stale_socket_is_replaced_and_a_file_of_another_kind_is_not(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stale.bind(str(tmp_path / "run" / "topics.sock"))
+    stale.close()
+    daemon = start(tmp_path)
+    assert daemon.ask(request("GET", "/v0/health"), unix=True).status == 200
+    assert daemon.stop() == 0
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    other = run("--data-dir", str(tmp_path / "b"), "--port", "none", "--socket", str(precious))
+    assert other.returncode == 73
+    assert precious.read_text() == "mine"
+
+
+def test_the_socket_is_ours_alone_and_so_is_what_is_made_for_it(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    path = Path(daemon.socket_path)
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    assert daemon.stop() == 0
+
+
+def test_a_socket_that_is_not_ours_any_more_is_left_alone_at_the_end(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    path = Path(daemon.socket_path)
+    path.unlink()
+    path.write_text("somebody else's")
+    assert daemon.stop() == 0
+    assert path.read_text() == "somebody else's"
+
+
+def test_directories_that_others_can_write_are_refused_with_77(tmp_path: Path) -> None:
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    loose.chmod(0o777)
+    data = run("--data-dir", str(loose), "--port", "0", "--socket", "none")
+    assert data.returncode == 77
+    door = run("--data-dir", str(tmp_path / "d"), "--port", "none", "--socket", str(loose / "sock"))
+    assert door.returncode == 77
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # refused is what it has to be
+def test_an_address_that_is_not_loopback_needs_keys(tmp_path: Path, host: str) -> None:
+    ended = run("--data-dir", str(tmp_path / "d"), "--host", host, "--port", "0", "--socket", "none")
+    assert ended.returncode == 78
+    assert "TOPICS_ALLOW_INSECURE_NO_AUTH" in ended.stderr
+
+
+def test_no_door_at_all_is_a_mistake(tmp_path: Path) -> None:
+    assert run("--data-dir", str(tmp_path / "d"), "--port", "none", "--socket", "none").returncode == 78
+
+
+def test_a_port_that_is_taken_stops_the_start_with_73(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert run("--data-dir", str(tmp_path / "d"), "--port", port, "--socket", "none").returncode == 73
+
+
+def test_a_data_directory_that_cannot_be_made_is_73(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("--data-dir", str(tmp_path / "file" / "d"), "--port", "0", "--socket", "none").returncode == 73
+
+
+def test_damaged_data_is_refused_with_76(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    daemon.write("t", 1)
+    assert daemon.stop() == 0
+    store = tmp_path / "data" / "STORE"
+    store.write_bytes(b"\0" * store.stat().st_size)
+    ended = run("--data-dir", str(tmp_path / "data"), "--port", "0", "--socket", "none")
+    assert ended.returncode == 76, ended.stderr
+
+
+def test_keys_that_could_not_be_honoured_stop_the_start(tmp_path: Path) -> None:
+    ended = run("--data-dir", str(tmp_path / "d"), "--port", "0", TOPICS_API_KEYS="secret:r")
+    assert ended.returncode == 78
+    assert "secret" not in ended.stderr
+
+
+def test_the_first_signal_lets_what_is_in_flight_end(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    head = daemon.write("t", 1)["head_seq"]
+    wires: list[Wire] = []
+    for _ in range(5):
+        wires.append(daemon.wire())
+        wires[-1].send(post("/v0/topics/t/diff", {"from_seq": head, "wait_ms": 30000}))
+    time.sleep(0.2)
+    began = time.monotonic()
+    assert daemon.stop(signal.SIGINT) == 0
+    assert time.monotonic() - began < 5
+    for wire in wires:
+        assert wire.answer().json["records"] == []
+        assert wire.closed()
+        wire.close()
+
+
+def test_a_request_that_never_ends_does_not_hold_the_stop_beyond_the_drain_time(tmp_path: Path) -> None:
+    daemon = start(tmp_path, "--drain-ms", "300")
+    with daemon.wire() as wire:
+        wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        wire.send(b"Content-Length: 100\r\n\r\n{")
+        time.sleep(0.1)
+        began = time.monotonic()
+        assert daemon.stop() == 0
+        assert 0.2 < time.monotonic() - began < 5
+
+
+def test_a_second_signal_ends_at_once_and_loses_nothing_acked(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    daemon.write("t", 1)
+    with daemon.wire() as wire:
+        wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        wire.send(b"Content-Length: 100\r\n\r\n{")
+        time.sleep(0.1)
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert daemon.stop(signal.SIGTERM) == 143
+    again = start(tmp_path)
+    assert records_of(again.read("t")) == [1]
+    assert again.stop() == 0
+
+
+def test_new_requests_during_the_stop_are_503_shutting_down(tmp_path: Path) -> None:
+    daemon = start(tmp_path, "--drain-ms", "3000")
+    whole = post("/v0/topics/t", {"records": [{"data": 1}]})
+    with daemon.wire() as wire:
+        wire.send(whole[:-5])
+        time.sleep(0.1)
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        wire.send(whole[-5:])
+        answer = wire.answer()
+        assert (answer.status, answer.code) == (503, "shutting_down")
+        assert answer.headers["retry-after"]
+        assert wire.closed()
+    assert daemon.process.wait(10) == 0
+
+
+def test_writes_under_way_at_a_stop_are_answered_or_not_there(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    acked: list[int] = []
+
+    def write_on() -> None:
+        with daemon.wire() as wire:
+            try:
+                for number in range(100_000):
+                    wire.send(post("/v0/topics/t", {"records": [{"data": number}]}))
+                    if wire.answer().status in (200, 201):
+                        acked.append(number)
+            except (AssertionError, OSError):
+                return
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    time.sleep(0.4)
+    assert daemon.stop() == 0
+    writer.join(10)
+    again = start(tmp_path)
+    found: list[int] = []
+    while len(found) < again.ask(request("GET", "/v0/topics/t")).json["count"]:
+        found += records_of(again.read("t", from_seq=len(found), limit=1000))
+    assert found[: len(acked)] == acked
+    assert len(found) - len(acked) <= 1
+    assert again.stop() == 0
+
+
+def test_the_supervisor_hears_when_a_request_would_succeed_and_when_it_ends(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(10)
+        environ = clean_environment(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="600000")
+        daemon = start(tmp_path, environ=environ)
+        heard = supervisor.recv(4096).decode()
+        while not heard.startswith("READY=1"):
+            heard = supervisor.recv(4096).decode()
+        assert supervisor.recv(4096) == b"WATCHDOG=1"
+        assert supervisor.recv(4096) == b"WATCHDOG=1"
+        assert daemon.stop() == 0
+        while heard != "STOPPING=1":
+            heard = supervisor.recv(4096).decode()
+
+
+def test_the_port_file_names_the_port_and_goes_with_the_daemon(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    assert int((tmp_path / "port").read_text()) == daemon.port
+    assert daemon.stop() == 0
+    assert not (tmp_path / "port").exists()
+
+
+def test_the_log_is_one_json_object_a_line_without_payloads() -> None:
+    with daemon_process("--log-level", "debug") as daemon:
+        daemon.write("t", "a payload that nobody should read")
+        for line in daemon.log.splitlines():
+            assert json.loads(line)["event"]
+        assert "payload" not in daemon.log
+
+
+def test_f58_a_data_directory_that_is_moved_away_makes_the_daemon_read_only(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    daemon.write("t", 1)
+    os.rename(tmp_path / "data", tmp_path / "moved")
+    deadline = time.monotonic() + 10
+    while daemon.ask(request("GET", "/v0/ready")).status == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert daemon.ask(post("/v0/topics/t", {"records": [{"data": 2}]})).code == "read_only"
+    assert records_of(daemon.read("t")) == [1]
+    daemon.stop()
