@@ -29,10 +29,9 @@ BLOCK_RECORDS: Final = 256
 """Records that small writes are joined up to: what a default page reads in one slice."""
 BLOCK_BYTES: Final = 64 * 1024
 """Fragment bytes that small writes are joined up to."""
-OPEN_RECORDS: Final = 128
-"""A write of more records than this that no open block takes is a closed block of its own: its bytes are kept as they
-are, not copied."""
-OPEN_BYTES: Final = 32 * 1024
+OPEN_RECORDS: Final = 64
+"""A write of more records than this is a closed block of its own: its bytes are kept as they are, not copied."""
+OPEN_BYTES: Final = 8 * 1024
 """As `OPEN_RECORDS`, in bytes."""
 NOT_LOGGED: Final = -1
 """The shard of blocks that are in no log."""
@@ -103,6 +102,8 @@ class Block:
 
     live, live_bytes   how many of its records are live, and what they count for
     shard, lsns        where the frames are that it was made from; `NOT_LOGGED` and none for ephemeral topics
+    tagged             whether a record of it has ever had a tag
+    known_tags         what `tags` has found out, kept from when the block is closed
     touched            read or written since `Cache` last looked
     weight             bytes that it holds while hot, as `Cache` counts them
     """
@@ -111,11 +112,11 @@ class Block:
         "_bare",
         "_bounds",
         "_strides",
-        "_tags",
         "count",
         "data",
         "first_seq",
         "first_ts",
+        "known_tags",
         "last_ts",
         "live",
         "live_bytes",
@@ -147,7 +148,7 @@ class Block:
         self._bounds: Lens | None = None
         self._strides: Lens | None = rendered.strides
         self._bare: tuple[bytes, Lens] | None = None
-        self._tags: TagSet | None = None
+        self.known_tags: TagSet | None = None
         self.node_lens = rendered.node_lens
         self.meta_lens = rendered.meta_lens
         self.tag_lens = rendered.tag_lens
@@ -170,6 +171,8 @@ class Block:
         """Whether a write of `count` records and `size` fragment bytes is joined to this block."""
         return (
             self.open
+            and count <= OPEN_RECORDS
+            and size <= OPEN_BYTES
             and self.count + count <= BLOCK_RECORDS
             and len(self.data or b"") + size <= BLOCK_BYTES
             and self.shard == shard
@@ -193,7 +196,6 @@ class Block:
         if self.tag_lens is not None or rendered.tag_lens is not None:
             self.tag_lens = _extended(self.tag_lens, self.count, rendered.tag_lens, count)
             self.tagged = True
-            self._tags = None
         if self.lsns is not None:
             self.lsns.append(lsn)
         self.count += count
@@ -212,7 +214,7 @@ class Block:
 
     def cool(self) -> None:
         """Drop the payload; what is needed without it stays."""
-        self.open = False
+        self.close()
         self.tags()
         self.clear()
 
@@ -305,13 +307,16 @@ class Block:
         begin = data.index(_JOIN, bounds[index]) + _TS_AT
         return int(data[begin : data.index(_JOIN, begin)])
 
-    def first_since(self, ts: int) -> int:
-        """The index of the first record with `$ts ≥ ts`; `count` when there is none."""
+    def first_since(self, ts: int, low: int = 0) -> int:
+        """The index of the first record from `low` on with `$ts ≥ ts`, or `count`; cheap when it is near `low`."""
         if ts <= self.first_ts:
-            return 0
+            return low
         if ts > self.last_ts:
             return self.count
-        return bisect_left(range(self.count), ts, key=self.ts_at)
+        high, step = low, 1
+        while high < self.count and self.ts_at(high) < ts:
+            low, high, step = high + 1, high + step, step * 2
+        return bisect_left(range(self.count), ts, low, min(high, self.count), key=self.ts_at)
 
     def size(self, start: int, stop: int) -> int:
         """What records `start … stop - 1` count for."""
@@ -356,13 +361,14 @@ class Block:
         """Which tags occur, dead records' included; None when no record ever had one."""
         if not self.tagged:
             return None
-        tags = self._tags
+        tags = self.known_tags
         if tags is None and self.data is not None:
-            parts = {self.tag_part(index) for index in range(self.count)}
-            parts.discard(b"")
-            tags = TagSet(parts)
+            growing, bounds = self.whole()
+            data, lens = bytes(growing), self.tag_lens
+            assert lens is not None, "a tagged hot block has the lengths of its tags"
+            tags = TagSet({data[end - 2 - size : end - 2] for end, size in zip(bounds[1:], lens, strict=True) if size})
             if not self.open:
-                self._tags = tags
+                self.known_tags = tags
         return tags
 
 

@@ -32,6 +32,7 @@ from engine.topic.tags import tagged_in
 from engine.topic.tagset import Needle
 from engine.types import Page, PageRequest, Reason, Tombstone
 
+_NO_NODES = frozenset[str]()
 _JOIN = b'},{"$seq":'
 _JOIN_LINES = b'}\n{"$seq":'
 
@@ -84,7 +85,7 @@ def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: in
                 if gap is not None and gap.first <= stop:
                     stop = gap.first - 1
             reading = _Reading(topic, request, pieces)
-            cursor = reading.run(max(cursor + 1, earliest), stop)
+            cursor = reading.run(cursor + 1 if cursor >= earliest else earliest, stop)
             count, scanned = reading.count, reading.scanned
     return Page(
         pieces=pieces,
@@ -156,11 +157,13 @@ class _Reading:
     def run(self, seq: int, stop: int) -> int:
         """Take records from `seq` up to `stop`, between which nothing was lost; returns the last seq examined."""
         topic, request = self.topic, self.request
-        tail, deleted = topic.tail, topic.deleted
+        deleted = topic.deleted
+        nodes = request.nodes if topic.config.dedupe_node else _NO_NODES
+        if request.match is None and not nodes and not deleted:
+            return self._slice(seq, stop)
+        sieve = _Sieve(request, nodes)
+        tail, budget = topic.tail, request.limit * SCAN_FACTOR
         blocks = tail.blocks
-        nodes = request.nodes if topic.config.dedupe_node else frozenset[str]()
-        sieve = _Sieve(request, nodes) if nodes or request.match is not None else None
-        budget = request.limit * SCAN_FACTOR
         index = tail.locate(seq)
         while seq <= stop and index < len(blocks):
             block = blocks[index]
@@ -174,7 +177,7 @@ class _Reading:
                 if block.data is None:
                     tail.hot(block)
                 block.touched = True
-                if sieve is None:
+                if sieve.passes_all(block):
                     examined = self._take(block, seq - first, last - first + 1)
                 else:
                     examined = self._sift(sieve, block, seq - first, last - first + 1)
@@ -187,27 +190,82 @@ class _Reading:
                 return seq - 1
         return stop
 
-    def _take(self, block: Block, start: int, stop: int) -> int:
-        """Take live records `start … stop - 1` as far as the page allows; returns the index after the last one."""
-        stop = min(stop, start + self.limit_left)
+    def _slice(self, seq: int, stop: int) -> int:
+        """`run` where nothing is filtered and nothing deleted, so that blocks follow each other without a hole."""
+        request, tail, pieces = self.request, self.topic.tail, self.pieces
+        limit, room = self.limit_left, self.bytes_left
+        lines, tags = request.lines, request.include_tags
+        as_is = request.include_data and request.include_meta and not lines
+        blocks = tail.blocks
+        index = tail.locate(seq)
+        while seq <= stop and limit:
+            block = blocks[index]
+            start = seq - block.first_seq
+            end = block.count
+            taken = min(stop - seq + 1, limit)
+            if taken < end - start:
+                end = start + taken
+            data = block.data
+            if (
+                end - start == block.count
+                and as_is
+                and type(data) is bytes
+                and (tags or block.tag_lens is None)
+                and len(data) < room
+            ):
+                piece, size = data, len(data) + 1
+            else:
+                if data is None:
+                    tail.hot(block)
+                found = self._part(block, start, end, room)
+                if found is None:
+                    break
+                piece, size, end = found
+            block.touched = True
+            if pieces and not lines:
+                pieces.append(b",")
+            pieces.append(piece)
+            room -= size
+            limit -= end - start
+            seq += end - start
+            index += 1
+            if end < block.count:
+                break
+        self.count = self.scanned = self.limit_left - limit
+        return seq - 1
+
+    def _part(self, block: Block, start: int, stop: int, room: int) -> tuple[bytes, int, int] | None:
+        """Records `start … stop - 1` of a hot block as the reader wants them, as far as there is room: the bytes, what
+        they take of the room, and the index after the last one. The first record of a page always has room; None when
+        not even one has."""
         data, bounds, base = self._form(block, start, stop)
         begin = bounds[start - base]
         size = bounds[stop - base] - begin
-        if size > self.bytes_left:
-            stop = bisect_right(bounds, begin + self.bytes_left, start - base, stop - base + 1) - 1 + base
+        if size > room:
+            stop = bisect_right(bounds, begin + room, start - base, stop - base + 1) - 1 + base
             if stop <= start:
-                if self.count:
-                    return start
+                if self.pieces:
+                    return None
                 stop = start + 1
             size = bounds[stop - base] - begin
-        piece: bytes
-        if size == len(data) + 1 and type(data) is bytes:
-            piece = data
-        else:
-            piece = bytes(memoryview(data)[begin : begin + size - 1])
+        end = begin + size - 1
+        piece = data[begin:end] if type(data) is bytes else bytes(memoryview(data)[begin:end])
+        return (_lines(piece, stop - start) if self.request.lines else piece), size, stop
+
+    def _take(self, block: Block, start: int, stop: int) -> int:
+        """Take live records `start … stop - 1` as far as the page allows; returns the index after the last one."""
+        found = self._part(block, start, min(stop, start + self.limit_left), self.bytes_left)
+        if found is None:
+            return start
+        piece, size, stop = found
+        if self.pieces and not self.request.lines:
+            self.pieces.append(b",")
+        self.pieces.append(piece)
         taken = stop - start
+        self.count += taken
         self.scanned += taken
-        self._emit(piece, taken, size)
+        self.limit_left -= taken
+        self.bytes_left -= size
         return stop
 
     def _sift(self, sieve: _Sieve, block: Block, start: int, stop: int) -> int:
@@ -249,18 +307,6 @@ class _Reading:
         ]
         return b",".join(parts), array("I", accumulate((len(part) + 1 for part in parts), initial=0)), start
 
-    def _emit(self, piece: bytes, count: int, size: int) -> None:
-        pieces = self.pieces
-        if self.request.lines:
-            pieces.append(_lines(piece, count))
-        else:
-            if pieces:
-                pieces.append(b",")
-            pieces.append(piece)
-        self.count += count
-        self.limit_left -= count
-        self.bytes_left -= size
-
 
 class _Sieve:
     """The filters of one page, rendered."""
@@ -271,16 +317,18 @@ class _Sieve:
         self.needle = None if request.match is None else Needle(request.match)
         self.nodes = frozenset(part for node in nodes if (part := _node_part(node)) is not None)
 
+    def passes_all(self, block: Block) -> bool:
+        """Whether every record of a hot block passes."""
+        return self.needle is None and (not self.nodes or block.node_lens is None)
+
     def indices(self, block: Block, start: int, stop: int, limit: int) -> list[int]:
         """Up to `limit` indices in `start … stop - 1` of records that pass, ascending."""
         chosen: list[int] = []
         if self.needle is None:
-            if block.node_lens is None:
-                return list(range(start, min(stop, start + limit)))
             candidates = iter(range(start, stop))
         else:
-            tags = block.tags() if not block.open else None
-            if not block.tagged or (tags is not None and not tags.may_hold(self.needle)):
+            tags = block.known_tags
+            if tags is not None and not tags.may_hold(self.needle):
                 return chosen
             candidates = iter(tagged_in(block, start, stop, self.needle))
         nodes = self.nodes if block.node_lens is not None else None

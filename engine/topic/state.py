@@ -153,12 +153,15 @@ class Topic:
         self.expire(ts)
         removed = 0
         for first, last in ranges:
+            if first == last and not self._gaps:
+                removed += self._delete_one(first)
+                continue
             for start, stop in list(self.live_runs(max(first, self.earliest_seq), min(last, self.head))):
                 if self.deleted is _NOTHING_DELETED:
                     self.deleted = RangeSet()
                 removed += self._take_out(start, stop)
                 self.deleted.add(start, stop)
-        if removed:
+        if removed and self.earliest_seq in self.deleted:
             self._settle_front(self.earliest_seq)
         return removed
 
@@ -258,13 +261,14 @@ class Topic:
         blocks = tail.blocks
         if not blocks or blocks[0].first_ts >= oldest:
             return self.earliest_seq
-        index = tail.first_since(oldest)
+        index = 0 if blocks[0].last_ts >= oldest else tail.first_since(oldest)
         if index == len(blocks):
             return blocks[-1].last_seq + 1
         block = blocks[index]
         if block.first_ts >= oldest:
             return block.first_seq
-        return block.first_seq + tail.hot(block).first_since(oldest)
+        start = max(self.earliest_seq - block.first_seq, 0)
+        return block.first_seq + tail.hot(block).first_since(oldest, start)
 
     def _expire_records(self, now_ms: int) -> None:
         limit = self._first_unexpired(now_ms)
@@ -281,6 +285,18 @@ class Topic:
 
     def _beyond(self, records: int, size: int) -> int:
         """The first seq to keep when at least so many of the oldest live records and bytes have to go."""
+        block = self.tail.blocks[0]
+        if not self.deleted and not self._gaps and records < block.live and size < block.live_bytes:
+            # What a topic does at its cap with every write: a few records of its oldest block go.
+            start = self.earliest_seq - block.first_seq
+            stop = start + max(records, 0)
+            if size > 0:
+                self.tail.hot(block)
+                size -= block.size(start, stop)
+                while size > 0:
+                    size -= block.size(stop, stop + 1)
+                    stop += 1
+            return block.first_seq + stop
         for block in self.tail.blocks:
             if records <= 0 and size <= 0:
                 return block.first_seq
@@ -308,6 +324,18 @@ class Topic:
 
     def _lose_below(self, limit: int, reason: Reason) -> None:
         """Lose every live record below `limit`, and raise the floor."""
+        blocks = self.tail.blocks
+        if blocks and limit <= blocks[0].last_seq and not self.deleted and not self._gaps:
+            block = self.tail.hot(blocks[0])
+            start, stop = self.earliest_seq - block.first_seq, limit - block.first_seq
+            size = block.size(start, stop)
+            block.live -= stop - start
+            block.live_bytes -= size
+            self.count -= stop - start
+            self.bytes -= size
+            self._raise_floor(limit - 1, reason, block.ts_at(stop - 1))
+            self.earliest_seq = limit
+            return
         count, size, last = self._live_below(limit)
         if count:
             ts = self._ts_of(last)
@@ -392,6 +420,26 @@ class Topic:
             else:
                 tail.drop_at(index)
         return removed
+
+    def _delete_one(self, seq: int) -> int:
+        """Delete one record of a topic without gaps, if it is live; returns how many that makes."""
+        if not self.earliest_seq <= seq <= self.head or seq in self.deleted:
+            return 0
+        tail = self.tail
+        index = tail.locate(seq)
+        block = tail.blocks[index]
+        offset = seq - block.first_seq
+        size = block.live_bytes if block.live == 1 else tail.hot(block).size(offset, offset + 1)
+        block.live -= 1
+        block.live_bytes -= size
+        self.count -= 1
+        self.bytes -= size
+        if not block.live:
+            tail.drop_at(index)
+        if self.deleted is _NOTHING_DELETED:
+            self.deleted = RangeSet()
+        self.deleted.add(seq, seq)
+        return 1
 
     def _raise_floor(self, last: int, reason: Reason, ts: int) -> None:
         """The live records up to `last` are lost; gaps among them keep their own reasons."""

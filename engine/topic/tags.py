@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 from engine.commands import DeleteSelector
 from engine.topic.block import Block
 from engine.topic.state import Topic
 from engine.topic.tagset import Needle
+
+DENSE: Final = 8
+"""After so many hits, less than so many records apart, tags are compared one by one instead of searched for."""
+TAG_SETS_MADE: Final = 64
+"""Tag sets of hot blocks that one delete makes for the next ones; the other blocks it searches."""
 
 
 def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[int]:
@@ -26,6 +32,7 @@ def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[i
     wanted = part + b"}" if needle.exact else part
     end = bounds[stop]
     position = data.find(wanted, bounds[start], end)
+    hits = 0
     while position >= 0:
         index = bisect_right(bounds, position) - 1
         tag_end = bounds[index + 1] - 2
@@ -33,11 +40,35 @@ def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[i
         if position == begin and (not needle.exact or lens[index] == length):
             yield index
             position = bounds[index + 1]
+            hits += 1
+            if hits == DENSE and index - start < DENSE * DENSE:
+                yield from _dense(block, index + 1, stop, needle)
+                return
         elif position > begin:
             position = bounds[index + 1]
         else:
             position += 1
         position = data.find(wanted, position, end)
+
+
+def _dense(block: Block, start: int, stop: int, needle: Needle) -> list[int]:
+    """`tagged_in` where hits are frequent: every tag is looked at."""
+    lens = block.tag_lens
+    assert lens is not None, "somebody has hit a tag"
+    data, bounds = block.whole()
+    part, length = needle.part, len(needle.part)
+    ends = bounds[start + 1 : stop + 1]
+    if needle.exact:
+        return [
+            index
+            for index, (end, size) in enumerate(zip(ends, lens[start:stop], strict=True), start)
+            if size == length and data[end - 2 - size : end - 2] == part
+        ]
+    return [
+        index
+        for index, (end, size) in enumerate(zip(ends, lens[start:stop], strict=True), start)
+        if size >= length and data.startswith(part, end - 2 - size)
+    ]
 
 
 def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[tuple[int, int]]:
@@ -62,12 +93,18 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
 def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int]:
     """Live seqs in `first … last` that pass the tag filter, ascending."""
     tail = topic.tail
+    made = 0
     for block in tail.blocks[tail.locate(first) :]:
         base = block.first_seq
         if base > last:
             return
-        tags = block.tags()
-        if tags is None or not tags.may_hold(needle):
+        if not block.tagged:
+            continue
+        tags = block.known_tags
+        if tags is None and not block.open and made < TAG_SETS_MADE:
+            tags = block.tags()
+            made += 1
+        if tags is not None and not tags.may_hold(needle):
             continue
         tail.hot(block)
         for start, stop in topic.live_runs(max(first, base), min(last, block.last_seq)):
@@ -84,7 +121,7 @@ def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[i
         if block is None or seq in topic.deleted or topic.gaps.holding(seq) is not None:
             continue
         if needle is not None:
-            tags = block.tags() if block.data is None else None
+            tags = block.known_tags
             if not block.tagged or (tags is not None and not tags.may_hold(needle)):
                 continue
             part = tail.hot(block).tag_part(seq - block.first_seq)

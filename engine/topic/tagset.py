@@ -1,16 +1,18 @@
 """Which tags occur in a run of records: enough to pass over the run when a tag cannot be in it.
 
-A few tags are kept as they are; of many, the smallest, the largest and a Bloom filter (4 probes, about 10 bits a tag:
-one wrong "maybe" in a hundred). Tags are compared as the bytes they are rendered as, `,"$tag":"…"`: rendering goes
-character by character, so equality and prefixes are the same for the rendered form.
+A few tags are kept as they are; of many, the smallest, the largest and a sorted array of short hashes (16 bits for up
+to a thousand tags: one wrong "maybe" in a hundred; 32 bits beyond). Tags are compared as the bytes that they are
+rendered as, `,"$tag":"…"`: rendering goes character by character, so equality and prefixes mean the same there.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from typing import Final
 
 import msgspec
-import xxhash
+from xxhash import xxh3_64_intdigest as _hash
 
 from engine.types import Match
 
@@ -18,8 +20,8 @@ EXACT_TAGS: Final = 16
 """Up to this many distinct tags are kept as they are."""
 EXACT_BYTES: Final = 512
 """…if they take no more than this together."""
-BITS_A_TAG: Final = 10
-_PROBES: Final = 4
+SHORT_TAGS: Final = 1000
+"""Up to this many distinct tags are told apart by 16 bits of their hashes, more by 32."""
 
 
 class Needle:
@@ -47,28 +49,19 @@ class Needle:
 class TagSet:
     """The tags of one run; `may_hold` is never wrong when it says no."""
 
-    __slots__ = ("_bits", "_exact", "_largest", "_size", "_smallest")
+    __slots__ = ("_exact", "_hashes", "_largest", "_mask", "_smallest")
 
     def __init__(self, parts: set[bytes]) -> None:
         self._exact: frozenset[bytes] | None = None
-        self._bits = b""
-        self._size = 0
+        self._hashes: array[int] | None = None
+        self._mask = 0xFFFF if len(parts) <= SHORT_TAGS else 0xFFFF_FFFF
         self._smallest = min(parts, default=b"")
         self._largest = max(parts, default=b"")
         if len(parts) <= EXACT_TAGS and sum(map(len, parts)) <= EXACT_BYTES:
             self._exact = frozenset(parts)
-            return
-        self._size = len(parts) * BITS_A_TAG // 8 + 1
-        bits = bytearray(self._size)
-        for part in parts:
-            for probe in self._probes(part):
-                bits[probe >> 3] |= 1 << (probe & 7)
-        self._bits = bytes(bits)
-
-    def _probes(self, part: bytes) -> list[int]:
-        hashed, size = xxhash.xxh3_64_intdigest(part), self._size * 8
-        step = (hashed >> 32) | 1
-        return [(hashed + probe * step) % size for probe in range(_PROBES)]
+        else:
+            mask, code = self._mask, "H" if self._mask == 0xFFFF else "I"
+            self._hashes = array(code, sorted({_hash(part) & mask for part in parts}))
 
     def may_hold(self, needle: Needle) -> bool:
         """Whether a record of the run may pass the filter."""
@@ -81,5 +74,8 @@ class TagSet:
             return self._largest >= part and self._smallest[: len(part)] <= part
         if not self._smallest <= part <= self._largest:
             return False
-        bits = self._bits
-        return all(bits[probe >> 3] >> (probe & 7) & 1 for probe in self._probes(part))
+        hashes = self._hashes
+        assert hashes is not None, "a set has its tags or their hashes"
+        hashed = _hash(part) & self._mask
+        index = bisect_left(hashes, hashed)
+        return index < len(hashes) and hashes[index] == hashed

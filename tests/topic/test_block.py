@@ -9,7 +9,7 @@ import pytest
 from engine.commands import Batch
 from engine.errors import StoreDamaged
 from engine.fragment import cut, payload_bytes, render
-from engine.topic.block import BLOCK_BYTES, BLOCK_RECORDS, OPEN_RECORDS, Block, counted_bytes, digits_total
+from engine.topic.block import OPEN_BYTES, OPEN_RECORDS, Block, counted_bytes, digits_total
 from engine.topic.tagset import Needle
 from engine.types import Match
 from tests.topic.making import HARD
@@ -111,9 +111,9 @@ def test_leaving_out_tags_is_a_cut(grown: bool) -> None:
 def test_a_small_block_takes_small_writes_until_it_is_full() -> None:
     rendered = render(Batch([b"1"]), 1, 1)
     block = Block(1, rendered, 1, 0, 0, 1)
-    assert block.takes(BLOCK_RECORDS - 1, 10, 0)
-    assert not block.takes(BLOCK_RECORDS, 10, 0)
-    assert not block.takes(1, BLOCK_BYTES, 0)
+    assert block.takes(OPEN_RECORDS, OPEN_BYTES, 0)
+    assert not block.takes(OPEN_RECORDS + 1, 10, 0), "a large write is kept as it is"
+    assert not block.takes(1, OPEN_BYTES + 1, 0)
     assert not block.takes(1, 10, 1), "frames of another shard are another block"
     block.close()
     assert not block.takes(1, 10, 0)
