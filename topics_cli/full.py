@@ -63,7 +63,7 @@ def build(commands: list[Command]) -> typer.Typer:
     )
     program.callback(invoke_without_command=True)(_leading())
     for command in commands:
-        epilog = "Examples:  " + "   ".join(command.examples) if command.examples else None
+        epilog = "Examples:\n\n" + "\n\n".join(command.examples) if command.examples else None
         program.command(command.name, help=command.summary, epilog=epilog)(_function(command))
     return program
 

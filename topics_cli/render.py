@@ -100,7 +100,7 @@ class Render:
         return [_shown(line) for line in lines] if self.out.is_terminal and self.form != TABLE else lines
 
     def _dim(self, text: str) -> bytes:
-        return DIM + for_terminal(text) + PLAIN if self.out.is_dressed else text.encode()
+        return DIM + for_terminal(text) + PLAIN if self.out.is_dressed else for_terminal(text)
 
     def _row(self, topic: str, line: bytes) -> bytes:
         from topics_cli.times import show_time

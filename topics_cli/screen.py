@@ -43,6 +43,10 @@ def show_rows(session: Session, heads: list[Column], rows: list[list[str]]) -> N
 
 def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:
     """Show names and values, a pair a line."""
+    picked = session.picked([dict(pairs)])
+    if picked is not None:
+        session.out.line(picked[0])
+        return
     if not wants_table(session):
         for name, value in pairs:
             session.out.line(f"{name}\t{value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topics_cli import exits
 from topics_cli.client import Client
-from topics_cli.exits import ApiError, Failure
+from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.output import Out
 from topics_cli.signals import Stop
 from topics_cli.talk import Talk
@@ -43,6 +43,23 @@ class Session:
     def where(self) -> Where:
         """Where the daemon should be."""
         return find(self._values.get("socket"), self._values.get("url"))
+
+    def picked(self, rows: list[dict[str, str]]) -> list[str] | None:
+        """Rows of our own as lines by `--fields` or `--template`; None when neither was given."""
+        fields, template = self._values.get("fields"), self._values.get("template")
+        if fields and template:
+            raise usage("--fields and --template both say what to show", "give one of them")
+        if not fields and not template:
+            return None
+        from topics_cli.render import read_template
+
+        pieces: list[str | tuple[str]] = read_template(template) if template else []
+        for place, name in enumerate(fields.split(",") if fields else ()):
+            pieces += ["\t" if place else "", (name.strip(),)]
+        unknown = [piece[0] for piece in pieces if isinstance(piece, tuple) and rows and piece[0] not in rows[0]]
+        if unknown:
+            raise usage(f"there is no field {unknown[0]!r}", f"fields: {', '.join(rows[0])}")
+        return ["".join(row[piece[0]] if isinstance(piece, tuple) else piece for piece in pieces) for row in rows]
 
     def warn(self, body: bytes) -> None:
         """Say the warnings that an answer carries."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -171,8 +176,6 @@ def short_directory() -> Iterator[Path]:
 
 def read_until(process: subprocess.Popen[bytes], count: int, limit_s: float = 10.0) -> list[bytes]:
     """The next `count` lines of a process's stdout; fails when they do not come."""
-    import select
-
     assert process.stdout is not None
     handle = process.stdout.fileno()
     over = time.monotonic() + limit_s
@@ -193,6 +196,55 @@ def finish(process: subprocess.Popen[bytes], signum: int = 0) -> tuple[int, byte
         process.send_signal(signum)
     out, said = process.communicate(timeout=RUN_S_MAX)
     return process.returncode, out, said
+
+
+class Terminal:
+    """A command on a terminal of 80 by 24: what it draws can be read, and keys can be typed."""
+
+    def __init__(self, environment: dict[str, str], *words: str) -> None:
+        self._handle, far = pty.openpty()
+        fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.process = subprocess.Popen(
+            command(*words),
+            cwd=ROOT,
+            env=environment,
+            stdin=far,
+            stdout=far,
+            stderr=far,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # no threads to be hurt here
+        )
+        os.close(far)
+        self.seen = b""
+
+    def read_until(self, what: bytes, limit_s: float = 10.0) -> bytes:
+        """Everything drawn so far, once `what` is in it."""
+        over = time.monotonic() + limit_s
+        while what not in self.seen:
+            assert self._read(over - time.monotonic()), f"{what!r} was not drawn: {self.seen!r}"
+        return self.seen
+
+    def type(self, keys: bytes) -> None:
+        """Type keys."""
+        os.write(self._handle, keys)
+
+    def end(self) -> tuple[int, bytes]:
+        """Let the command end; its exit code and everything drawn."""
+        while self._read(RUN_S_MAX):
+            pass
+        code = self.process.wait(10)
+        os.close(self._handle)
+        return code, self.seen
+
+    def _read(self, limit_s: float) -> bool:
+        if not select.select([self._handle], [], [], max(0.0, limit_s))[0]:
+            return False
+        try:
+            piece = os.read(self._handle, 65536)
+        except OSError:
+            return False
+        self.seen += piece
+        return bool(piece)
 
 
 INT, TERM = signal.SIGINT, signal.SIGTERM

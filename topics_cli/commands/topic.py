@@ -55,10 +55,10 @@ def list_topics(session: Session, values: dict[str, Any]) -> int:
         session.stop.check()
     if form in _JSON_FORMS:
         return exits.DONE
-    if values["fields"]:
-        rows = _chosen(rows, values["fields"])
-        for row in rows:
-            session.out.line("\t".join(row))
+    picked = session.picked([dict(zip(_LIST_FIELDS, row, strict=True)) for row in rows])
+    if picked is not None:
+        for line in picked:
+            session.out.line(line)
         return exits.DONE
     if rows:
         show_rows(session, _HEADS, rows)
@@ -66,16 +66,6 @@ def list_topics(session: Session, values: dict[str, Any]) -> int:
         what = f"no topic begins with {prefix}" if prefix else "there is no topic yet"
         session.talk.note(f"topics: {what}; topics write makes one")
     return exits.DONE
-
-
-def _chosen(rows: list[list[str]], fields: str) -> list[list[str]]:
-    """The columns that `--fields` names."""
-    names = [name.strip() for name in fields.split(",")]
-    unknown = [name for name in names if name not in _LIST_FIELDS]
-    if unknown:
-        raise usage(f"there is no field {unknown[0]!r}", f"fields: {', '.join(_LIST_FIELDS)}")
-    places = [_LIST_FIELDS.index(name) for name in names]
-    return [[row[place] for place in places] for row in rows]
 
 
 def _cell(value: Any) -> str:

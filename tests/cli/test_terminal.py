@@ -1,0 +1,131 @@
+"""What a person sees: dress on a terminal, the same content as in a pipe, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Daemon, Terminal, run
+
+EVIL = '"\\u001b[31mred\\u0007\\u009b31m\\u202eabc\\r\\nx"'
+
+
+def on_terminal(daemon: Daemon, *words: str, **more: str) -> Terminal:
+    """Start a command on a terminal."""
+    return Terminal(daemon.environment(**more), *words)
+
+
+def test_control_bytes_of_data_names_and_errors_never_reach_a_terminal(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--json", "--tag", "\x1b[32mtag", EVIL)
+    for words in (
+        ["tail", topic],
+        ["tail", topic, "-o", "table"],
+        ["tail", topic, "-o", "ndjson"],
+        ["tail", topic, "--fields", "tag,data"],
+        ["get", topic, "1"],
+        ["diff", topic],
+        ["info", "\x1b[33mname"],
+        ["tail", "\x1b[33mname"],
+        ["\x1b[33mcommand"],
+    ):
+        code, seen = on_terminal(shared, *words, NO_COLOR="1").end()
+        assert code in (0, 1, 2)
+        assert not re.search(rb"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae", seen), (words, seen)
+        assert b"\\x1b" in seen or b"u001b" in seen, (words, seen)
+    assert shared.ok("tail", topic) == "\x1b[31mred\x07\x9b31m\u202eabc\r\nx\n".encode()
+
+
+def test_a_list_is_a_table_on_a_terminal_and_plain_lines_in_a_pipe(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    code, seen = on_terminal(shared, "ls", topic).end()
+    assert code == 0
+    assert b"\x1b[" in seen
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
+    head, _, row = [line for line in plain.splitlines() if line.strip()]
+    assert head.split()[:3] == ["TOPIC", "TYPE", "COUNT"]
+    assert row.split()[:7] == shared.ok("ls", topic).decode().split()[:7]
+    assert all(len(line) <= 80 for line in plain.splitlines())
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_are_left_out_where_they_are_not_wanted(shared: Daemon, topic: str, name: str, value: str) -> None:
+    shared.ok("write", topic, "x")
+    code, seen = on_terminal(shared, "ls", topic, **{name: value}).end()
+    assert (code, b"\x1b" in seen) == (0, False)
+    assert b"\x1b[" in shared.ok("ls", topic, "-o", "table", "--color", "always")
+    assert b"\x1b[" not in on_terminal(shared, "status", "--color", "never").end()[1]
+
+
+def test_a_locale_without_utf8_gets_ascii_only(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "ключ")
+    for words in (["tail", topic], ["ls", topic], ["status"]):
+        code, seen = on_terminal(shared, *words, LC_ALL="C").end()
+        assert code == 0
+        assert seen.isascii(), seen
+    assert run("tail", topic, environment=shared.environment(LC_ALL="C")).stdout == "ключ\n".encode()
+
+
+def test_drop_asks_at_a_terminal_and_believes_only_yes(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    for answer, expected in ((b"n\n", 1), (b"\n", 1), (b"y\n", 0)):
+        terminal = on_terminal(shared, "drop", topic)
+        terminal.read_until(b"[y/N]")
+        terminal.type(answer)
+        code, seen = terminal.end()
+        assert (code, b"1 records" in seen) == (expected, True)
+    assert shared.run("info", topic).returncode == 1
+
+
+def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "a", "b", "c")
+    terminal = on_terminal(shared, "delete", topic, "--before", "3")
+    terminal.read_until(b"delete 2 records")
+    terminal.type(b"\x03")
+    assert terminal.end()[0] == 130
+    assert shared.ok("tail", topic) == b"a\nb\nc\n"
+
+
+def test_a_terminal_that_is_read_from_gets_a_hint(shared: Daemon, topic: str) -> None:
+    terminal = on_terminal(shared, "write", topic)
+    terminal.read_until(b"Ctrl-D ends")
+    terminal.type(b"typed\n")
+    time.sleep(0.3)
+    terminal.type(b"\x04")
+    code, seen = terminal.end()
+    assert code == 0
+    assert f"{topic} 1-1".encode() in seen
+    assert shared.ok("tail", topic) == b"typed\n"
+
+
+def test_waiting_longer_than_a_second_is_shown_and_ends_with_ctrl_c(place: Path, shared: Daemon) -> None:
+    environment = {**shared.environment(), "TOPICS_SOCKET": str(place / "none.sock")}
+    terminal = Terminal(environment, "tail", "t", "-f", "--retry-for", "20s")
+    terminal.read_until(b"waiting 1 s: no daemon at ")
+    begun = time.monotonic()
+    terminal.type(b"\x03")
+    code, seen = terminal.end()
+    assert code == 130
+    assert time.monotonic() - begun < 0.5
+    assert b"\r\x1b[K" in seen
+
+
+def test_writing_a_file_shows_rate_and_time_left(shared: Daemon, topic: str, place: Path) -> None:
+    (place / "in").write_bytes(b"".join(b"%d\n" % number for number in range(300)))
+    terminal = on_terminal(shared, "write", topic, "-f", str(place / "in"), "--rate", "200/s")
+    terminal.read_until(b"/s  0:0")
+    code, seen = terminal.end()
+    assert code == 0
+    assert f"{topic} 1-300".encode() in seen
+
+
+def test_help_fits_80_columns(shared: Daemon) -> None:
+    for words in ([], ["write"], ["create"]):
+        code, seen = on_terminal(shared, *words, "--help", NO_COLOR="1").end()
+        assert code == 0
+        text = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert "--retry-for" in text
+        assert not words or f"\n topics {words[0]} " in text.split("Examples:")[1].replace("\r", "")
