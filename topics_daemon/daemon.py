@@ -226,7 +226,6 @@ class Daemon:
             self.core.sync_done(job, error)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(bug)
-        self.pump.synced()
         self.wake()
 
     def _chore_done(self, chore: Any, error: OSError | None) -> None:

@@ -72,8 +72,6 @@ class Pump:
         self._held: deque[Stream] = deque()
         """Streams that wait for the bound on all of them."""
         self._held_bytes = 0
-        self._unsynced: dict[tuple[Stream, str], None] = {}
-        """Strong streams, and topics of theirs that the next sync may show more of."""
         self._pass_due = False
         self._beats: list[tuple[float, int, Stream]] = []
         self._beat_number = 0
@@ -136,7 +134,6 @@ class Pump:
 
     def unfollow(self, stream: Stream, name: str) -> None:
         """A stream is not interested in a topic any more."""
-        self._unsynced.pop((stream, name), None)
         followers = self._followers.get(name)
         if followers is not None:
             followers.pop(stream, None)
@@ -168,7 +165,7 @@ class Pump:
     # -- the pass --------------------------------------------------------------------------------------------------
 
     def wake(self, fresh: Iterable[Slot]) -> None:
-        """Topics have something new."""
+        """Topics have something new: records, or records that are synced now, which strong readers wait for."""
         if not self._waiters and not self._followers:
             return
         for slot in fresh:
@@ -185,8 +182,6 @@ class Pump:
                     self._dropped(stream, slot)
                     continue
                 stream.note(name)
-                if stream.session.shape.strong:
-                    self._unsynced[(stream, name)] = None
         if self._line and not self._pass_due:
             self._pass_due = True
             self.daemon.loop.call_soon(self._pass)
@@ -196,13 +191,6 @@ class Pump:
         if place.epoch == slot.topic.epoch:
             place.head = slot.topic.head
             stream.tell(stream.topic_deleted(place))
-
-    def synced(self) -> None:
-        """A sync has completed: strong readers may see more."""
-        if self._unsynced:
-            unsynced, self._unsynced = self._unsynced, {}
-            for stream, name in unsynced:
-                stream.note(name)
 
     def _pass(self) -> None:
         """Serve the streams in line for one slice."""
