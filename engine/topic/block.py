@@ -85,6 +85,16 @@ def counted_bytes(rendered: Rendered, first_seq: int, ts: int) -> int:
     return total
 
 
+def counted_at_most(body_len: int, count: int, first_seq: int, ts: int) -> int:
+    """An upper bound of what the records of an Append frame count for, from what its header says.
+
+    Every record has four bytes in the body for its length, and the fixed text of a fragment; exact when the batch had
+    no idempotency key and its records nothing but data.
+    """
+    fixed = count * (_COUNTED_FIXED + digits(ts) + 4) + digits_total(first_seq, first_seq + count - 1)
+    return max(body_len + 1 - fixed, 0)
+
+
 def _extended(own: Lens | None, own_count: int, more: Lens | None, more_count: int) -> Lens | None:
     """A column that grows, where either side may lack it."""
     if more is None:

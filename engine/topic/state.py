@@ -29,6 +29,7 @@ from engine.topic.block import Block, counted_bytes
 from engine.topic.cache import Cache
 from engine.topic.floor import Floor
 from engine.topic.gaps import Gaps
+from engine.topic.ghosts import Ghosts
 from engine.topic.idempotency import Keys, Used, Window
 from engine.topic.rangeset import RangeSet
 from engine.topic.tail import Tail
@@ -37,7 +38,8 @@ from engine.types import Discard, Reason, TopicConfig
 _NOTHING_DELETED: Final = RangeSet()
 _NO_GAPS: Final = Gaps()
 _UNTOUCHED: Final = Floor()
-# Most topics never need these three; they share empty ones until their first change (an idle topic costs ~1 KB).
+_NO_GHOSTS: Final = Ghosts()
+# Most topics never need these four; they share empty ones until their first change (an idle topic costs ~1 KB).
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +60,7 @@ class Topic:
         "_caps",
         "_floor",
         "_gaps",
+        "_ghosts",
         "bytes",
         "config",
         "count",
@@ -99,6 +102,7 @@ class Topic:
         self.idempotency = Window(keys if keys is not None else Keys(), config.idempotency_window_ms)
         self._gaps = _NO_GAPS
         self._floor = _UNTOUCHED
+        self._ghosts = _NO_GHOSTS
         self._caps = _has_caps(config)
 
     def attach(self, cache: Cache, keys: Keys) -> None:
@@ -153,6 +157,8 @@ class Topic:
         self.expire(ts)
         removed = 0
         for first, last in ranges:
+            if self._ghosts:
+                self._ghosts.delete(first, last)
             if first == last and not self._gaps:
                 removed += self._delete_one(first)
                 continue
@@ -165,8 +171,14 @@ class Topic:
             self._settle_front(self.earliest_seq)
         return removed
 
-    def apply_gap(self, first: int, last: int, reason: Reason, ts: int | None = None) -> None:
-        """Seqs are lost; a gap beyond the head moves it."""
+    def apply_gap(
+        self, first: int, last: int, reason: Reason, ts: int | None = None, counted: int | None = None
+    ) -> None:
+        """Seqs are lost; a gap beyond the head moves it.
+
+        `counted` is given when the gap is a write that was there and cannot be read any more (`ghosts`): an upper
+        bound of the bytes that it counted for (`block.counted_at_most`). What it evicted then stays evicted.
+        """
         if ts is not None:
             self.expire(ts)
         if reason is Reason.CORRUPTION:
@@ -182,7 +194,13 @@ class Topic:
         self.head = max(self.head, last)
         while len(self._gaps) > GAPS_MAX:
             self._join_nearest_gaps()
+        if counted is not None:
+            if self._ghosts is _NO_GHOSTS:
+                self._ghosts = Ghosts()
+            self._ghosts.add(first, last, counted)
         self._settle_front(self.earliest_seq)
+        if self._caps:
+            self._evict_over_caps()
 
     def apply_config(self, config: TopicConfig, ts: int) -> None:
         """The configuration changes; what it puts beyond age or caps is gone."""
@@ -278,6 +296,14 @@ class Topic:
     def _evict_over_caps(self) -> None:
         """Evict the oldest live records until both caps hold."""
         config = self.config
+        while self._ghosts:
+            ghosts, first = self._ghosts, self._ghosts.first
+            records = self.count + ghosts.records - config.cap_records if config.cap_records else 0
+            size = self.bytes + ghosts.bytes - config.cap_bytes if config.cap_bytes else 0
+            if records <= 0 and size <= 0:
+                return
+            # Something live stands before the first ghost, or it would be forgotten; when all of that is gone it is.
+            self._lose_below(min(self._beyond(records, size), first), Reason.CAP)
         records = self.count - config.cap_records if config.cap_records else 0
         size = self.bytes - config.cap_bytes if config.cap_bytes else 0
         if records > 0 or size > 0:
@@ -462,6 +488,8 @@ class Topic:
             self._gaps.pop_first()
         if self.deleted:
             self.deleted.remove_below(self.earliest_seq)
+        if self._ghosts:
+            self._ghosts.forget_below(self.earliest_seq)
 
     def _join_nearest_gaps(self) -> None:
         """Make one gap of the two that have the fewest live records between them, which are lost."""
