@@ -28,10 +28,11 @@ from engine.formats.control import (
     decode_control_body,
     encode_control_body,
 )
-from engine.formats.frame import FrameType
+from engine.formats.frame import FrameType, frame_len
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
 from engine.store.recovery import CorruptionGap, Frame, OpenedStore
+from engine.topic.block import counted_at_most
 from engine.topic.cache import Cache
 from engine.types import Durability, Reason
 
@@ -170,9 +171,13 @@ class Replay:
         slot.quiet = False
 
     def _damaged(self, damage: CorruptionGap) -> None:
+        """A write whose header is good and whose records are gone: what it evicted stays evicted."""
         slot = self.catalog.by_id.get(damage.topic_id)
         if slot is not None:
-            slot.topic.apply_gap(damage.first_seq, damage.last_seq, Reason.CORRUPTION, damage.ts)
+            count = damage.last_seq - damage.first_seq + 1
+            body_len_max = damage.end - damage.lsn - frame_len(0)
+            counted = counted_at_most(body_len_max, count, damage.first_seq, damage.ts)
+            slot.topic.apply_gap(damage.first_seq, damage.last_seq, Reason.CORRUPTION, damage.ts, counted=counted)
             slot.quiet = False
 
 
