@@ -18,6 +18,8 @@ from types import FrameType
 from engine.fs import Fs
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
+HELPERS = ("finish_log_file",)
+"""Functions outside of `fs.py` that sync on behalf of several callers."""
 SYNCS = ("fdatasync", "fsync_dir")
 
 ARGUED: dict[str, str] = {}
@@ -51,7 +53,7 @@ def caller_site(call: str) -> str:
             name = str(path.relative_to(ENGINE))
             line = frame.f_lineno - frame.f_code.co_firstlineno
             parts.append(f"{name}:{frame.f_code.co_name}:{call if not parts else 'from'}@{line}")
-            if name != "fs.py":
+            if name != "fs.py" and frame.f_code.co_name not in HELPERS:
                 break
         frame = frame.f_back
     return " < ".join(parts) or "outside"

@@ -72,7 +72,9 @@ class OrderMonitor:
         bound = self._synced_to.get(file.number)
         if bound is None or offset >= bound or before == data:
             return
-        raise OrderError(f"bytes {offset}… of log file f{file.number} are written although a sync began with everything below {bound}")
+        raise OrderError(
+            f"bytes {offset}… of log file f{file.number} are written after a sync of everything below {bound} began"
+        )
 
     def _unlinked(self, disk: FakeDisk, path: str) -> None:
         gone = self._logs.get(path)

@@ -43,6 +43,8 @@ class Step:
     synced: bool = False
     """Its answer promised that it is on the disk."""
     needs_sync: bool = False
+    turn: int = -1
+    """Which turn of the engine took it, where it is known."""
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ class Oracle:
 
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
+        self.shards: dict[str, int] = {}
+        """Where topics live, if there are several shards."""
         self.power_failures = 0
         self._windows = 1
 
@@ -114,10 +118,10 @@ class Oracle:
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
-    def asked(self, name: str, op: Op, now: int, *, needs_sync: bool) -> Step:
+    def asked(self, name: str, op: Op, now: int, *, needs_sync: bool, turn: int = -1) -> Step:
         """An operation was taken by the engine (not refused at once)."""
         line = self.line(name)
-        step = Step(op, now, needs_sync=needs_sync)
+        step = Step(op, now, needs_sync=needs_sync, turn=turn)
         line.steps.append(step)
         line.quiet = False
         if isinstance(op, Create):
@@ -171,6 +175,7 @@ class Oracle:
         """The same knowledge, to go on from in another direction."""
         twin = Oracle()
         twin.power_failures = self.power_failures
+        twin.shards = dict(self.shards)
         for name, line in self.lines.items():
             twin.lines[name] = replace(
                 line,
@@ -189,7 +194,28 @@ class Oracle:
         Each power failure, and each recovery from one that did not get to its end, may leave one window's gap.
         """
         self._windows = max(self.power_failures, 1) + more_failures
-        return [wrong for _, wrong, _ in self._judge(view, crash) if wrong]
+        found = list(self._judge(view, crash))
+        wrong = [why for _, why, _ in found if why]
+        if not wrong and crash is Crash.KILL:
+            wrong = self._split_turns({name: match[0] for name, _, match in found})
+        return wrong
+
+    def _split_turns(self, counts: dict[str, int]) -> list[str]:
+        """After a kill no turn is there on one of its shards and absent on another."""
+        there: dict[int, set[int]] = {}
+        gone: dict[int, set[int]] = {}
+        for name, count in counts.items():
+            shard = self.shards.get(name)
+            if shard is None:
+                continue
+            for index, step in enumerate(self.lines[name].steps):
+                if isinstance(step.op, Append) and step.turn >= 0:
+                    (there if index < count else gone).setdefault(step.turn, set()).add(shard)
+        return [
+            f"turn {turn}: shards {sorted(there[turn])} kept it, shards {sorted(gone[turn] - there[turn])} lost it"
+            for turn in there.keys() & gone.keys()
+            if gone[turn] - there[turn]
+        ]
 
     def settle(self, view: View, crash: Crash) -> None:
         """Go on from a view that was right: what it shows is the base now."""

@@ -45,6 +45,8 @@ class Tally:
     """Images enumerated."""
     hashes: set[bytes] = field(default_factory=set)
     """Distinct disk states that were opened and compared."""
+    thorough: int = 0
+    """Of these, those that were read from every cursor."""
     compared: int = 0
     """Comparisons with the oracle (one state may be compared at several moments)."""
     reopened: int = 0
@@ -61,6 +63,7 @@ class Tally:
         self.images += other.images
         self.hashes |= other.hashes
         self.compared += other.compared
+        self.thorough += other.thorough
         self.reopened += other.reopened
         self.written_again += other.written_again
         self.nested += other.nested
@@ -79,8 +82,12 @@ class Effort:
     """Free subsets a moment."""
     deep_every: int = 16
     """Each how manieth distinct image is taken further; 0: none."""
+    thorough_every: int = 8
+    """Each how manieth distinct image is read from every cursor; the others are read through once."""
     nested_max: int = 12
     """Images of one moment inside a recovery."""
+    nested_total_max: int = 150
+    """Distinct images inside one recovery."""
 
 
 class Prober:
@@ -121,11 +128,14 @@ class Prober:
         if self._rng.random() >= self.effort.moments_share or self._deadline():
             return
         self.tally.moments += 1
-        tokens = _kill_tokens(world.disk, what)
-        tokens += [cut.token() for cut in power_cuts(world.disk, self._rng, self.effort.sample)]
+        tokens = [cut.token() for cut in power_cuts(world.disk, self._rng, self.effort.sample)]
+        kills = _kill_tokens(world.disk, what)
+        tokens[:0] = kills[:1]
+        tokens += kills[1:]
         self.tally.images += len(tokens)
         if len(tokens) > self.effort.images_max:
-            tokens = [tokens[0], *self._rng.sample(tokens[1:], self.effort.images_max - 1)]
+            first = tokens[:4]
+            tokens = first + self._rng.sample(tokens[4:], self.effort.images_max - len(first))
         for token in tokens:
             self._visit(world, token, what)
 
@@ -141,8 +151,9 @@ class Prober:
         fresh = view is None
         try:
             if view is None:
-                before = disk.killed() if disk is not None else FakeDisk.of_tree(tree, boot="boot-1001")
-                view = self._recover(world, before)
+                before = disk.killed() if disk is not None else self._from_tree(world, tree)
+                self.tally.thorough += self._is_thorough()
+                view = self._recover(world, before, thorough=self._is_thorough())
                 self._views[key] = view
                 self.tally.hashes.add(key)
                 self.tally.kinds[crash.value] += 1
@@ -150,32 +161,45 @@ class Prober:
             wrong = oracle.check(view, crash, more)
             if wrong:
                 raise WrongError("; ".join(wrong))
-            if fresh and not more:
-                self._new += 1
-                if self.effort.deep_every and self._new % self.effort.deep_every == 0:
-                    self._deeper(world, disk, tree, crash, view, place)
+            self._new += fresh
+            if fresh and not more and self.effort.deep_every and self._new % self.effort.deep_every == 0:
+                self._deeper(world, disk, tree, crash, place)
         except FoundError:
             raise
         except (StoreError, AssertionError, Exception) as error:
             raise FoundError(place, f"at “{what}”: {type(error).__name__}: {error}") from error
 
-    def _recover(self, world: World, disk: FakeDisk, on_step: Callable[[FakeDisk, str], None] | None = None) -> View:
+    @staticmethod
+    def _from_tree(world: World, tree: Tree, boot: str = "boot-1001") -> FakeDisk:
+        return FakeDisk.of_tree(tree, boot=boot, capacity=world.disk.capacity, inodes=world.disk.inodes)
+
+    def _is_thorough(self) -> bool:
+        return self._new % self.effort.thorough_every == 0
+
+    def _recover(
+        self,
+        world: World,
+        disk: FakeDisk,
+        on_step: Callable[[FakeDisk, str], None] | None = None,
+        *,
+        thorough: bool = False,
+    ) -> View:
         disk.on_step = on_step
         clock = world.clock.reboot() if disk.boot != world.disk.boot else world.clock.restart()
-        return look(Core.open(world.wrap(disk), clock, world.settings, world.limits))
+        return look(Core.open(world.wrap(disk), clock, world.settings, world.limits), thorough=thorough)
 
-    def _deeper(self, world: World, disk: FakeDisk | None, tree: Tree, crash: Crash, view: View, place: str) -> None:
+    def _deeper(self, world: World, disk: FakeDisk | None, tree: Tree, crash: Crash, place: str) -> None:
         def fresh_disk() -> FakeDisk:
-            return disk.killed() if disk is not None else FakeDisk.of_tree(tree, boot="boot-1001")
+            return disk.killed() if disk is not None else self._from_tree(world, tree)
 
-        self._twice(world, fresh_disk(), view, place)
+        self._twice(world, fresh_disk(), place)
         self._inside(world, fresh_disk(), crash, place)
         self._onward(world, fresh_disk(), crash)
 
-    def _twice(self, world: World, disk: FakeDisk, view: View, place: str) -> None:
+    def _twice(self, world: World, disk: FakeDisk, place: str) -> None:
         """Recovery is idempotent: killed right after it, the next process sees the same."""
-        self._recover(world, disk)
-        again = self._recover(world, disk.killed())
+        view = self._recover(world, disk, thorough=True)
+        again = self._recover(world, disk.killed(), thorough=True)
         self.tally.reopened += 1
         if again.topics != view.topics and not _ages(view):
             raise FoundError(place + "/twice", _difference(view, again))
@@ -186,6 +210,8 @@ class Prober:
         seen: set[bytes] = set()
 
         def nested(inner: FakeDisk, what: str) -> None:
+            if len(seen) >= self.effort.nested_total_max:
+                return
             tokens = _kill_tokens(inner, what)
             tokens += [cut.token() for cut in power_cuts(inner, self._rng, 4)]
             if len(tokens) > self.effort.nested_max:
@@ -198,7 +224,7 @@ class Prober:
                 seen.add(key)
                 self.tally.nested += 1
                 kind = Crash.POWER if Crash.POWER in (kind, crash) else kind
-                before = second.killed() if second is not None else FakeDisk.of_tree(image, boot="boot-1002")
+                before = second.killed() if second is not None else self._from_tree(world, image, "boot-1002")
                 try:
                     wrong = oracle.check(self._recover(world, before), kind, 1)
                 except Exception as error:

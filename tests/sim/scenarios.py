@@ -317,8 +317,8 @@ def _full_disk(world: World) -> None:
     refused = 0
     for _ in range(60):
         try:
-            world.append("t", 4, size=900, wait=False)
-            world.step()
+            world.append("t", 4, size=2900, wait=False)
+            world.step(3)
         except Unavailable:
             refused += 1
             if refused > 3:
@@ -392,7 +392,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("killed-again", _killed_again_and_again),
     Scenario("power-failures", _power_failures),
     Scenario("kill-then-power", _kill_then_power),
-    Scenario("full-disk", _full_disk, capacity=160 * 1024, lags=(0,)),
+    Scenario("full-disk", _full_disk, capacity=384 * 1024, lags=(0,)),
     Scenario("two-shards", _two_shards, TWO),
     Scenario("two-shards-rotating", _two_shards_rotating, TWO),
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
 import signal
 import socket
@@ -53,8 +52,9 @@ class Report:
 
 
 def daemon_command(data: str, socket_path: str) -> list[str]:
-    """How the daemon is started: on a data directory and a Unix socket alone."""
-    return [str(Path(sys.executable).with_name("topicsd")), "--data", data, "--socket", socket_path]
+    """How the daemon is started: on a data directory and a Unix socket alone, with small log files."""
+    topicsd = str(Path(sys.executable).with_name("topicsd"))
+    return [topicsd, "--data-dir", data, "--socket", socket_path, "--port", "none", "--wal-file-bytes", "1048576"]
 
 
 class Daemon:
@@ -69,7 +69,6 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "TOPICS_LISTEN": "", "TOPICS_WAL_FILE_BYTES": str(256 * 1024)},
             )
 
     def wait_ready(self) -> float:

@@ -33,7 +33,7 @@ TINY = EngineSettings(
     wal_file_bytes=16 * 1024,
     wal_fill_bytes=4 * 1024,
     wal_reserve_bytes=4 * 1024,
-    disk_reserve_bytes=16 * 1024,
+    disk_reserve_bytes=48 * 1024,
     sync_interval_ms=2,
     quiet_ms=20,
     cache_bytes=64 * 1024,
@@ -41,7 +41,7 @@ TINY = EngineSettings(
 """Sizes at which rotation, filling and marks happen within a few operations."""
 
 STEPS_MAX = 400
-"""Steps that an answer may take before it counts as never coming."""
+"""Steps that an answer may take before it counts as never coming; the later ones are long, so that deadlines pass."""
 
 
 class WrongError(AssertionError):
@@ -91,6 +91,7 @@ class World:
         """Failures are what is being tried: commands that fail are noted and passed over."""
         self._syncs: dict[int, _Sync] = {}
         self._serial = 0
+        self._turn = 0
         self._wrapped: Fs | None = None
 
     @property
@@ -162,6 +163,7 @@ class World:
         core = self.core
         core.advance()
         core.turn()
+        self._turn += 1
         self.work()
         core.fresh.clear()
         self.probe(self, "turn")
@@ -215,17 +217,17 @@ class World:
             self.step(5)
         else:
             raise WrongError("the engine never comes to rest")
-        if self.settings.wal_shards == 1 and not self.failures:
+        if self.settings.wal_shards == 1 and not self.failures and self.core.read_only is None:
             self.oracle.now_quiet()
         self.probe(self, "settled")
         return self
 
     def wait(self, ticket: Ticket[Any]) -> None:
         """Step until a ticket is answered."""
-        for _ in range(STEPS_MAX):
+        for count in range(STEPS_MAX):
             if ticket.done:
                 return
-            self.step()
+            self.step(0.25 if count < STEPS_MAX // 2 else 100)
         raise WrongError("an answer never comes")
 
     # -- commands -----------------------------------------------------------------------------------------------------
@@ -269,7 +271,8 @@ class World:
         assert model is not None
         waits = ack_fsync or model.config.durability is Durability.FSYNC
         if not retry:
-            taken.append(self.oracle.asked(name, Append(records, key), now, needs_sync=waits))
+            turn = -1 if model.config.durability is Durability.EPHEMERAL else self._turn
+            taken.append(self.oracle.asked(name, Append(records, key), now, needs_sync=waits, turn=turn))
         self._watch(name, ticket, taken, records, retry)
         if wait:
             self.wait(ticket)
@@ -288,6 +291,7 @@ class World:
     def drop(self, name: str, *, wait: bool = True) -> None:
         """Drop a topic."""
         there = self.oracle.tip(name) is not None
+        self.oracle.shards.pop(name, None)
         now = self.core.now()
         ticket = self.core.drop_topic(name)
         if there:
@@ -343,6 +347,8 @@ class World:
             if steps and not isinstance(steps[-1].op, Drop):
                 if isinstance(result, AppendResult | TopicPut):
                     self.oracle.answered_epoch(name, result.epoch)
+                    if self.settings.wal_shards > 1:
+                        self.oracle.shards[name] = self.core.catalog.tip[name].shard
                 self._check_answer(name, result, steps[-1], records)
             if retry and not (isinstance(result, AppendResult) and result.deduped):
                 raise WrongError(f"{name}: a retry with the same key was not deduplicated")

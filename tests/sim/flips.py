@@ -1,0 +1,218 @@
+"""Bits that flip and files that go, on a quiet disk: nothing less may come out in silence.
+
+The store that is damaged here has several topics of all classes, deletes, caps, a dropped name and rotated files; all
+of it is synced. Every third byte of every log file gets a bit flipped (which bit follows from the place), each of the
+small files each byte; every file is removed, and cut at every page. After each the store is opened, and what comes out
+must be one of three: the full state; a refusal; or exactly the documented loss: the damaged ranges are named in the
+topic's state, readers meet them as tombstones, and everything else is as it was, deleted and evicted records gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from engine.core import Core
+from engine.errors import StoreError
+from engine.limits import EngineSettings, OnCorruption
+from engine.types import ConfigChanges, Match
+from tests.sim.disk import FakeDisk
+from tests.sim.media import PAGE, Tree
+from tests.sim.model import Model
+from tests.sim.oracle import Line, check_topic
+from tests.sim.view import TopicView, View, look
+from tests.sim.world import TINY, World
+
+STRIDE = 3
+
+
+@dataclass(slots=True)
+class FlipReport:
+    """What came out."""
+
+    tried: int = 0
+    full: int = 0
+    gap: int = 0
+    refused: int = 0
+    silent: list[str] = field(default_factory=list)
+    false_alarms: list[str] = field(default_factory=list)
+    files_removed: int = 0
+    files_cut: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: FlipReport) -> None:
+        """Add another report to this one."""
+        self.tried += other.tried
+        self.full += other.full
+        self.gap += other.gap
+        self.refused += other.refused
+        self.silent += other.silent
+        self.false_alarms += other.false_alarms
+        self.files_removed += other.files_removed
+        self.files_cut += other.files_cut
+
+
+def quiet_world(*, stop: bool, settings: EngineSettings = TINY) -> World:
+    """A store with something of everything, all synced; stopped in good order, or killed when quiet."""
+    world = World(settings=settings).start()
+    world.append("plain", 3, tag="a", node="n")
+    world.append("plain", 2, size=200, meta=b'{"k":"v"}')
+    world.put("synced", durability="fsync")
+    world.append("synced", 2, key="key")
+    world.append("capped", 4, config=msgspec.convert({"cap_records": 3}, ConfigChanges))
+    world.append("capped", 2)
+    world.delete("plain", seqs=(2,))
+    world.delete("plain", match=Match("Eq", "a"))
+    world.append("plain", 2)
+    world.append("gone", 1)
+    world.drop("gone")
+    world.put("memory", durability="memory")
+    for _ in range(3):
+        world.append("memory", 3, size=800)
+    world.put("plain", cap_records=50)
+    world.settle()
+    world.append("synced", 1)
+    world.append("plain", 1)
+    world.settle()
+    if stop:
+        world.stop()
+    else:
+        world.kill()
+    return world
+
+
+class Sweep:
+    """Damages of one quiet store."""
+
+    def __init__(self, *, stop: bool, power: bool = False, settings: EngineSettings = TINY) -> None:
+        self.world = quiet_world(stop=stop, settings=settings)
+        self.tree: Tree = self.world.disk.cached_tree()
+        self.boot = "boot-9" if power else self.world.disk.boot
+        self.settings = settings
+        self.label = f"{'stopped' if stop else 'killed'}{'+power' if power else ''}"
+        self.report = FlipReport()
+        self.models: dict[str, Model | None] = {
+            name: line.model(len(line.steps)) for name, line in self.world.oracle.lines.items()
+        }
+        if self._open(self.tree, "undamaged") != "full":
+            self.report.false_alarms.append(f"{self.label}: undamaged")
+
+    def logs(self) -> list[str]:
+        """The log files."""
+        return [path for path in self.tree if path.endswith(".log")]
+
+    def flip(self, path: str, place: int) -> str:
+        """Flip one bit of one byte."""
+        content = bytearray(self.tree[path] or b"")
+        content[place] ^= 1 << (place // STRIDE % 8)
+        return self._try({**self.tree, path: bytes(content)}, f"{path}:{place}")
+
+    def remove(self, path: str) -> str:
+        """Remove a file."""
+        self.report.files_removed += 1
+        return self._try({name: content for name, content in self.tree.items() if name != path}, f"{path} removed")
+
+    def cut(self, path: str, length: int) -> str:
+        """Cut a file short."""
+        self.report.files_cut += 1
+        return self._try({**self.tree, path: (self.tree[path] or b"")[:length]}, f"{path} cut at {length}")
+
+    def _try(self, tree: Tree, what: str) -> str:
+        self.report.tried += 1
+        outcome = self._open(tree, what)
+        if outcome == "full":
+            self.report.full += 1
+        elif outcome == "gap":
+            self.report.gap += 1
+        elif outcome == "refused":
+            self.report.refused += 1
+        return outcome
+
+    def _open(self, tree: Tree, what: str) -> str:
+        disk = FakeDisk.of_tree(tree, boot=self.boot)
+        clock = self.world.clock.restart()
+        try:
+            core = Core.open(disk, clock, self.settings)
+        except StoreError as error:
+            if disk.step and self.report.tried and disk.cached_tree() != tree:
+                self.report.silent.append(f"{self.label} {what}: refused, but had changed something ({error})")
+            return "refused"
+        try:
+            view = look(core, thorough=False)
+            wrong = self._judge(view)
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong is None:
+            return "gap" if any(topic.damage for topic in view.topics.values()) else "full"
+        self.report.silent.append(f"{self.label} {what}: {wrong}")
+        return "silent"
+
+    def _judge(self, view: View) -> str | None:
+        """Whether a view is the full state less what it says is damaged."""
+        for name in view.topics.keys() | self.models.keys():
+            model, seen = self.models.get(name), view.topics.get(name)
+            if model is None or seen is None:
+                if (model is None) != (seen is None):
+                    return f"{name} is {'missing' if seen is None else 'back'}"
+                continue
+            wrong = _judge_topic(self.world.oracle.lines[name], model, seen, view.now)
+            if wrong is not None:
+                return wrong
+        return None
+
+
+def _judge_topic(line: Line, model: Model, seen: TopicView, now: int) -> str | None:
+    model = model.copy()
+    model.expire(now)
+    if seen.config != model.config:
+        return f"{line.name}: config {seen.config}, not {model.config}"
+    if seen.epoch != line.epochs[model.incarnation]:
+        return f"{line.name}: epoch {seen.epoch}"
+    for first, last in seen.damage:
+        for seq in range(first, last + 1):
+            model.live.pop(seq, None)
+        model.lost = [entry for entry in model.lost if not (first <= entry[0] and entry[1] <= last)]
+        model.lost.append((first, last, "corruption"))
+    return check_topic(model, seen, line)
+
+
+def places(sweep: Sweep, stride: int = STRIDE) -> Iterator[tuple[Callable[..., str], tuple[str, int] | tuple[str]]]:
+    """Every damage of a sweep, as (method, arguments)."""
+    for path, content in sorted(sweep.tree.items()):
+        if content is None:
+            continue
+        step = stride if path.endswith(".log") else 1
+        for place in range(0, len(content), step):
+            yield sweep.flip, (path, place)
+        yield sweep.remove, (path,)
+        lengths = range(0, len(content), PAGE) if path.endswith(".log") else range(len(content))
+        for length in lengths:
+            yield sweep.cut, (path, length)
+
+
+ENDS = ((True, False, 1), (False, False, 1), (False, True, 3))
+"""How the quiet store ended: stopped in good order, killed, killed and then a power failure (a third of the places)."""
+
+
+def run_flips(part: int, parts: int, stride: int = STRIDE, deadline: Callable[[], bool] = lambda: False) -> FlipReport:
+    """A share of all damages, for each way in which a quiet store may have ended, and under `refuse`."""
+    total = FlipReport()
+    for stop, power, thinning in ENDS:
+        sweep = Sweep(stop=stop, power=power)
+        for index, (damage, arguments) in enumerate(places(sweep, stride)):
+            if index % (parts * thinning) == part:
+                damage(*arguments)
+            if deadline():
+                break
+        total.add(sweep.report)
+    strict = msgspec.structs.replace(TINY, on_corruption=OnCorruption.REFUSE)
+    sweep = Sweep(stop=True, settings=strict)
+    for path in sweep.logs():
+        for place in range(part * stride, len(sweep.tree[path] or b""), stride * parts * 16):
+            if sweep.flip(path, place) == "gap":
+                sweep.report.silent.append(f"refuse: {path}:{place} was served with a gap")
+    total.add(sweep.report)
+    return total

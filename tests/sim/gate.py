@@ -1,0 +1,380 @@
+"""The crash gate: `python -m tests.sim.gate` (`make crash`), and without bound with `--long` (`make crash-long`).
+
+Two processes share the work; a third waits for daemons that it kills. In this order: the planted bugs and the elided
+syncs, each of which must be noticed; the bit flips; every scenario with every crash; pairs of faults; then short
+sequences of operations in random order until the time is over. One table at the end says what was looked at, how, and
+what came out; any line that is not as it must be makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.sim import elision, mutants, sigkill
+from tests.sim.faults import Call, Effect, Fault
+from tests.sim.flips import FlipReport, run_flips
+from tests.sim.probe import Effort, FoundError, Tally
+from tests.sim.runner import BY_NAME, run, run_with_faults
+from tests.sim.scenarios import ALPHABET, SCENARIOS, sequence
+
+STATES_WANTED = 200_000
+SIGKILL_CYCLES = 300
+
+FULL = Effort(sample=24, deep_every=100, nested_max=10, nested_total_max=100)
+QUICK = Effort(images_max=60, sample=8, deep_every=25, nested_max=8, nested_total_max=60)
+"""For planted bugs: little at each moment, but a look at all moments."""
+SEQUENCES = Effort(images_max=40, sample=6, deep_every=200, nested_max=6, nested_total_max=40)
+FAULTY = Effort(images_max=16, sample=4, deep_every=0)
+
+FAULT_SCENARIOS = ("single-disk", "single-fsync", "interleaved", "rotation", "clean-stop", "deletes")
+EFFECTS: dict[Call, tuple[Effect, ...]] = {
+    Call.WRITE: (Effect.EIO, Effect.ENOSPC, Effect.EROFS, Effect.SHORT, Effect.PARTIAL_EIO),
+    Call.SYNC: (Effect.FAILED_SYNC, Effect.EIO, Effect.SLOW),
+    Call.SYNC_DIR: (Effect.EIO,),
+    Call.RENAME: (Effect.EIO, Effect.ENOSPC),
+    Call.CREATE: (Effect.ENOSPC, Effect.EMFILE, Effect.EDQUOT),
+    Call.ALLOCATE: (Effect.ENOSPC, Effect.EFBIG, Effect.EDQUOT),
+    Call.OPEN: (Effect.EMFILE, Effect.EIO),
+    Call.READ: (Effect.EIO,),
+    Call.UNLINK: (Effect.EACCES,),
+    Call.TRUNCATE: (Effect.EIO,),
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one task brought."""
+
+    kind: str
+    name: str
+    ok: bool = True
+    note: str = ""
+    tally: Tally = field(default_factory=Tally)
+    flips: FlipReport = field(default_factory=FlipReport)
+    sigkill: sigkill.Report = field(default_factory=sigkill.Report)
+    tried: int = 0
+    seconds: float = 0.0
+
+
+# -- tasks, each run in a process of the pool -------------------------------------------------------------------------
+
+
+def scenario_task(name: str, lag: int, effort: Effort, seed: int, until: float) -> Outcome:
+    """Every crash of one scenario."""
+    outcome = Outcome("scenario", f"{name}@{lag}")
+    scenario = BY_NAME[name]
+    try:
+        run(scenario, lag, effort, outcome.tally, seed=seed, deadline=lambda: time.time() > until)
+    except FoundError as error:
+        outcome.ok, outcome.note = False, str(error)
+    return outcome
+
+
+def sequences_task(letters: list[tuple[str, ...]], lag: int, seed: int, until: float) -> Outcome:
+    """Short sequences; stops when the time is over."""
+    outcome = Outcome("sequence", f"{len(letters)} sequences")
+    for names in letters:
+        if time.time() > until:
+            break
+        outcome.tried += 1
+        tally = Tally()
+        try:
+            run(sequence(names), lag, SEQUENCES, tally, seed=seed)
+        except FoundError as error:
+            outcome.ok, outcome.note = False, str(error)
+            break
+        finally:
+            outcome.tally.add(tally)
+    return outcome
+
+
+def faults_task(pairs: list[tuple[str, tuple[str, ...]]], until: float) -> Outcome:
+    """Runs with one or two faults each."""
+    outcome = Outcome("faults", f"{len(pairs)} runs")
+    for name, tokens in pairs:
+        if time.time() > until:
+            break
+        outcome.tried += 1
+        try:
+            run_with_faults(BY_NAME[name], [Fault.parse(token) for token in tokens], FAULTY, outcome.tally)
+        except FoundError as error:
+            outcome.ok, outcome.note = False, str(error)
+            break
+    return outcome
+
+
+def mutant_task(name: str) -> Outcome:
+    """One planted bug: ok means that it was noticed."""
+    mutant = next(mutant for mutant in mutants.MUTANTS if mutant.name == name)
+    outcome = Outcome("mutant", name)
+    with mutants.planted(mutant):
+        found = _hunt(mutant.where, lambda fs: fs)
+    outcome.ok, outcome.note = found is not None, found or "nobody noticed"
+    return outcome
+
+
+def elision_task(site: str) -> Outcome:
+    """One sync taken away: ok means that it was noticed."""
+    outcome = Outcome("elision", site)
+    found = _hunt((), elision.Elided(site))
+    outcome.ok, outcome.note = found is not None, found or "nobody noticed"
+    return outcome
+
+
+def _hunt(first: tuple[str, ...], wrap: Callable[[Any], Any]) -> str | None:
+    """Look for trouble, at the likely places first; what was found, or None."""
+    names = [*first, *(scenario.name for scenario in SCENARIOS if scenario.name not in first)]
+    for name in names:
+        if name == "flips":
+            report = run_flips(0, 40)
+            if report.silent or report.false_alarms:
+                return f"flips: {(report.silent + report.false_alarms)[0]}"
+            continue
+        if name == "faults":
+            for pair in single_faults():
+                try:
+                    run_with_faults(BY_NAME[pair[0]], [Fault.parse(token) for token in pair[1]], FAULTY, Tally())
+                except FoundError as error:
+                    return error.token
+            continue
+        for lag in BY_NAME[name].lags:
+            try:
+                run(BY_NAME[name], lag, QUICK, Tally(), wrap=wrap)
+            except FoundError as error:
+                return error.token
+    return None
+
+
+def flips_task(part: int, parts: int, until: float) -> Outcome:
+    """A share of the bit flips."""
+    outcome = Outcome("flips", f"part {part}")
+    outcome.flips = run_flips(part, parts, deadline=lambda: time.time() > until)
+    trouble = outcome.flips.silent + outcome.flips.false_alarms
+    outcome.ok, outcome.note = not trouble, "; ".join(trouble[:2])
+    return outcome
+
+
+def sigkill_task(cycles: int, seed: int, seconds: float) -> Outcome:
+    """Lives of the real daemon."""
+    outcome = Outcome("sigkill", f"{cycles} cycles")
+    with tempfile.TemporaryDirectory(prefix="topics-sigkill-") as directory:
+        try:
+            outcome.sigkill = sigkill.cycles(Path(directory), cycles, seed, seconds)
+        except Exception as error:
+            outcome.sigkill.wrong.append(f"{type(error).__name__}: {error}")
+    outcome.ok, outcome.note = not outcome.sigkill.wrong, "; ".join(outcome.sigkill.wrong[:3])
+    return outcome
+
+
+# -- what there is to do ----------------------------------------------------------------------------------------------
+
+
+def all_sequences(length: int) -> list[tuple[str, ...]]:
+    """Every sequence of operations up to a length."""
+    return [names for count in range(1, length + 1) for names in itertools.product(sorted(ALPHABET), repeat=count)]
+
+
+def calls_of(name: str) -> dict[Call, int]:
+    """How often a scenario's first process calls what can fail."""
+    process = run_with_faults(BY_NAME[name], (), FAULTY, Tally())
+    assert process.first is not None
+    return process.first.calls
+
+
+def single_faults() -> list[tuple[str, tuple[str, ...]]]:
+    """Every fault at every place of the fault scenarios."""
+    return [
+        (name, (Fault(call, at, effect).token(),))
+        for name in FAULT_SCENARIOS
+        for call, count in calls_of(name).items()
+        for at in range(count)
+        for effect in EFFECTS.get(call, ())
+    ]
+
+
+def fault_pairs(rng: random.Random, count: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Pairs of faults in one run, drawn."""
+    singles = single_faults()
+    by_name: dict[str, list[str]] = {}
+    for name, tokens in singles:
+        by_name.setdefault(name, []).append(tokens[0])
+    pairs = []
+    for _ in range(count):
+        name = rng.choice(FAULT_SCENARIOS)
+        pairs.append((name, tuple(rng.sample(by_name[name], 2))))
+    return pairs
+
+
+def reached_sites() -> dict[str, int]:
+    """Every sync call that a dry run over all scenarios meets."""
+    plan = elision.Elided()
+    for scenario in SCENARIOS:
+        for lag in scenario.lags[:1]:
+            run(scenario, lag, Effort(images_max=12, sample=2, moments_share=0.2, deep_every=0), Tally(), wrap=plan)
+    return plan.reached
+
+
+# -- the gate ---------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """One run of everything."""
+
+    def __init__(self, seconds: float, seed: int, workers: int) -> None:
+        self.began = time.time()
+        self.seconds = seconds
+        self.seed = seed
+        self.workers = workers
+        self.outcomes: list[Outcome] = []
+        self.sites: dict[str, int] = {}
+
+    @property
+    def until(self) -> float:
+        return self.began + self.seconds
+
+    def run(self, *, daemon: bool = True) -> bool:
+        """Everything; whether all is as it must be."""
+        context = multiprocessing.get_context("fork")
+        self.sites = reached_sites()
+        with (
+            ProcessPoolExecutor(self.workers, mp_context=context) as pool,
+            ProcessPoolExecutor(1, mp_context=context) as outside,
+        ):
+            killing = None
+            if daemon:
+                killing = outside.submit(sigkill_task, SIGKILL_CYCLES, self.seed, max(self.seconds - 30, 60))
+            futures = self._submit_all(pool)
+            for future in futures:
+                self._take(future.result())
+            if killing is not None:
+                self._take(killing.result())
+        return self.report()
+
+    def _submit_all(self, pool: ProcessPoolExecutor) -> list[Future[Outcome]]:
+        """Everything for the pool: what must be done first, what takes any time that is left last."""
+        rng = random.Random(self.seed)
+        until, seed = self.until, self.seed
+        letters = all_sequences(3)
+        rng.shuffle(letters)
+        groups = enumerate(_chunks(letters, 20))
+        runs = single_faults() + fault_pairs(rng, 600)
+        return [
+            *(pool.submit(mutant_task, mutant.name) for mutant in mutants.MUTANTS),
+            *(pool.submit(elision_task, site) for site in sorted(self.sites)),
+            *(pool.submit(flips_task, part, 8, until) for part in range(8)),
+            *(pool.submit(faults_task, chunk, until) for chunk in _chunks(runs, 60)),
+            *(
+                pool.submit(scenario_task, scenario.name, lag, FULL, seed, until)
+                for scenario in SCENARIOS
+                for lag in scenario.lags
+            ),
+            *(pool.submit(sequences_task, group, (0, 4)[index % 2], seed, until) for index, group in groups),
+        ]
+
+    def _take(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        if not outcome.ok and not (outcome.kind == "elision" and argued(outcome.name)):
+            print(f"! {outcome.kind} {outcome.name}: {outcome.note}", file=sys.stderr, flush=True)
+
+    def of(self, kind: str) -> list[Outcome]:
+        """The outcomes of one kind of task."""
+        return [outcome for outcome in self.outcomes if outcome.kind == kind]
+
+    def report(self) -> bool:
+        """Print the table; whether all is as it must be."""
+        tally, flips = Tally(), FlipReport()
+        for outcome in self.outcomes:
+            tally.add(outcome.tally)
+            flips.add(outcome.flips)
+        lives = [outcome.sigkill for outcome in self.of("sigkill")]
+        elided, planted = self.of("elision"), self.of("mutant")
+        caught = sum(outcome.ok for outcome in elided)
+        reasons = sum(not outcome.ok and argued(outcome.name) is not None for outcome in elided)
+        faults = sum(outcome.tried for outcome in self.of("faults"))
+        starts = sorted(ms for life in lives for ms in life.start_ms) or [0.0]
+        acked, lost = sum(life.acked for life in lives), sum(life.lost for life in lives)
+        twice = sum(life.doubled for life in lives)
+        rows = [
+            ("scenarios × lags of syncs", f"{len(self.of('scenario'))}"),
+            ("sequences of ≤ 3 operations", f"{sum(o.tried for o in self.of('sequence'))} of {len(all_sequences(3))}"),
+            ("moments crashed", f"{tally.moments:,}"),
+            ("distinct states, opened and compared", f"{len(tally.hashes):,}"),
+            ("  of these read from every cursor", f"{tally.thorough:,}"),
+            ("  kill / power", f"{tally.kinds['kill']:,} / {tally.kinds['power']:,}"),
+            ("pruned (same disk seen before)", f"{tally.images - len(tally.hashes):,}"),
+            ("comparisons with the oracle", f"{tally.compared:,}"),
+            ("recovered twice, identical", f"{tally.reopened:,}"),
+            ("written again and crashed again", f"{tally.written_again:,}"),
+            ("recovery depth 2: crashes inside recovery", f"{tally.nested:,}"),
+            ("fault runs (singles and pairs)", f"{faults:,}"),
+            ("elisions caught / argued / all", f"{caught} / {reasons} / {len(elided)}"),
+            ("planted bugs caught / all", f"{sum(o.ok for o in planted)} / {len(planted)}"),
+            ("damages tried (flips, removals, cuts)", f"{flips.tried:,}"),
+            ("  full state / gap / refused", f"{flips.full:,} / {flips.gap:,} / {flips.refused:,}"),
+            ("  silent / false alarms", f"{len(flips.silent)} / {len(flips.false_alarms)}"),
+            ("SIGKILL cycles", f"{sum(life.cycles for life in lives)}"),
+            (
+                "  acked / lost / twice",
+                f"{acked:,} / {lost} / {twice}",
+            ),
+            (
+                "  start to ready, median / worst ms",
+                f"{starts[len(starts) // 2]:.0f} / {starts[-1]:.0f}",
+            ),
+            ("seconds", f"{time.time() - self.began:.0f}"),
+        ]
+        width = max(len(name) for name, _ in rows)
+        print()
+        for name, value in rows:
+            print(f"{name:<{width}}  {value}")
+        wrong = [o for o in self.outcomes if not o.ok and not (o.kind == "elision" and argued(o.name))]
+        if lives and sum(life.cycles for life in lives) < SIGKILL_CYCLES:
+            print(f"fewer than {SIGKILL_CYCLES} SIGKILL cycles were done in the time")
+        if len(tally.hashes) < STATES_WANTED:
+            print(f"fewer than {STATES_WANTED:,} states were looked at in the time")
+        print("\nall as it must be" if not wrong else f"\n{len(wrong)} WRONG, listed above")
+        return not wrong
+
+
+def argued(site: str) -> str | None:
+    """The written reason why a sync may be missing, if there is one."""
+    return next((reason for start, reason in elision.ARGUED.items() if site.startswith(start)), None)
+
+
+def _chunks(items: list[Any], size: int) -> list[list[Any]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def main() -> int:
+    """Run the gate; exit status 0 when all is as it must be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=540.0, help="bound of the whole run (default 540)")
+    parser.add_argument("--long", action="store_true", help="no bound: everything, all sequences")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--no-daemon", action="store_true", help="leave the SIGKILL loop out")
+    parser.add_argument("--replay", metavar="TOKEN", help="do again what a token names, and nothing else")
+    options = parser.parse_args()
+    if options.replay:
+        from tests.sim.runner import replay
+
+        replay(options.replay)
+        print("nothing wrong")
+        return 0
+    gate = Gate(1e9 if options.long else options.seconds, options.seed, options.workers)
+    return 0 if gate.run(daemon=not options.no_daemon) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

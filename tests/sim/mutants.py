@@ -1,0 +1,501 @@
+"""Planted bugs: each is a small change to the engine that the gate must notice.
+
+A mutant patches engine code in this process while it is applied. It names the scenarios in which it should show first;
+what they do not catch, all scenarios, the faults and the bit flips are tried on before it counts as missed. Bugs that
+were really found and mended join the list (house style, 17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+import engine.core.core as core_module
+import engine.core.replay as replay_module
+import engine.store.execute as execute_module
+import engine.store.recovery as recovery_module
+import engine.store.verdicts as verdicts_module
+import engine.store.walk as walk_module
+import engine.wal.prepare as prepare_module
+import engine.wal.wal as wal_module
+from engine.core.commit import Commit
+from engine.core.core import Core
+from engine.core.replay import Replay
+from engine.core.staged import StagedDelete
+from engine.formats.frame import FRAME_LEN_MIN, HEADER_LEN, align_block, parse_header
+from engine.store.execute import Execution
+from engine.store.recovery import OpenedStore
+from engine.topic.state import Topic
+from engine.topic.tags import resolve_delete
+from engine.types import Reason
+from engine.wal.chain import TMP_SUFFIX, shard_dir
+from engine.wal.shard import GroupWrite, Shard, SyncJob
+from engine.wal.wal import Wal
+
+Plant = Callable[["Patch"], None]
+
+
+class Patch:
+    """Replaces attributes, and puts them back."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace `owner.name`; returns what was there."""
+        old = owner.__dict__[name]
+        self._undo.append((owner, name, old))
+        setattr(owner, name, value)
+        return old
+
+    def undo(self) -> None:
+        """Everything is as it was."""
+        for owner, name, old in reversed(self._undo):
+            setattr(owner, name, old)
+        self._undo.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One planted bug."""
+
+    name: str
+    plant: Plant
+    where: tuple[str, ...]
+    """Scenarios to try first; `flips` and `faults` name those sweeps."""
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """The engine with this bug."""
+    patch = Patch()
+    try:
+        mutant.plant(patch)
+        yield
+    finally:
+        patch.undo()
+
+
+MUTANTS: list[Mutant] = []
+
+
+def _mutant(*where: str) -> Callable[[Plant], Plant]:
+    def add(plant: Plant) -> Plant:
+        MUTANTS.append(Mutant(plant.__name__.lstrip("_").replace("_", "-"), plant, where))
+        return plant
+
+    return add
+
+
+# -- syncs and acks ---------------------------------------------------------------------------------------------------
+
+
+@_mutant("single-fsync")
+def _sync_skipped(patch: Patch) -> None:
+    patch.set(SyncJob, "run", lambda self, fs: None)
+
+
+@_mutant("rotation", "oversize", "rotation-unsynced")
+def _retired_files_not_synced(patch: Patch) -> None:
+    def run(self: SyncJob, fs: Any) -> None:
+        fs.fdatasync(self._current.handle)
+
+    patch.set(SyncJob, "run", run)
+
+
+@_mutant("single-fsync")
+def _acked_before_the_sync(patch: Patch) -> None:
+    old = patch.set(Commit, "add", None)
+    patch.set(Commit, "add", lambda self, change, end, *, sync: old(self, change, end, sync=False))
+
+
+@_mutant("single-disk")
+def _acked_when_only_queued(patch: Patch) -> None:
+    """A group is written one turn late, and acked at once."""
+    waiting: list[Any] = []
+    old = patch.set(GroupWrite, "run", None)
+
+    def run(self: GroupWrite, fs: Any) -> None:
+        if waiting:
+            old(waiting.pop(), fs)
+        waiting.append(self)
+
+    patch.set(GroupWrite, "run", run)
+
+
+@_mutant("single-fsync", "interleaved")
+def _no_fresh_block_after_a_sync(patch: Patch) -> None:
+    patch.set(wal_module, "align_block", lambda lsn: (lsn + 7) & ~7)
+
+
+@_mutant("interleaved", "single-fsync", "rotation")
+def _durable_lsn_runs_ahead(patch: Patch) -> None:
+    old = patch.set(wal_module, "_packed", None)
+
+    def packed(staged: Any, seed: int, tick: int, shards: int, durable_lsn: int) -> Any:
+        return old(staged, seed, tick, shards, staged[-1][9] & ~4095)
+
+    patch.set(wal_module, "_packed", packed)
+
+
+@_mutant("faults")
+def _failed_sync_taken_for_success(patch: Patch) -> None:
+    old = patch.set(Wal, "sync_done", None)
+    patch.set(Wal, "sync_done", lambda self, job, error: old(self, job, None))
+    done = patch.set(Commit, "sync_done", None)
+    patch.set(Commit, "sync_done", lambda self, job, error, now: done(self, job, None, now))
+
+
+@_mutant("faults")
+def _failed_sync_retried(patch: Patch) -> None:
+    """The second attempt succeeds without the data."""
+    old = patch.set(SyncJob, "run", None)
+
+    def run(self: SyncJob, fs: Any) -> None:
+        try:
+            old(self, fs)
+        except OSError:
+            old(self, fs)
+
+    patch.set(SyncJob, "run", run)
+
+
+@_mutant("faults")
+def _failed_write_taken_for_success(patch: Patch) -> None:
+    old = patch.set(GroupWrite, "run", None)
+
+    def run(self: GroupWrite, fs: Any) -> None:
+        try:
+            old(self, fs)
+        except OSError:
+            pass
+
+    patch.set(GroupWrite, "run", run)
+
+
+@_mutant("faults")
+def _short_write_not_completed(patch: Patch) -> None:
+    def run(self: GroupWrite, fs: Any) -> None:
+        for file, lsn, buffers in self.writes:
+            fs.pwritev(file.handle, buffers, file.log.offset(lsn))
+
+    patch.set(GroupWrite, "run", run)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+@_mutant("rotation", "oversize")
+def _renamed_before_it_is_synced(patch: Patch) -> None:
+    def finish(fs: Any, log: Any, handle: int) -> None:
+        fs.rename(log.path + TMP_SUFFIX, log.path)
+        fs.fdatasync(handle)
+        fs.fsync_dir(shard_dir(log.shard))
+
+    patch.set(prepare_module, "finish_log_file", finish)
+
+
+@_mutant("rotation", "rotation-unsynced", "oversize")
+def _directory_of_a_new_file_not_synced(patch: Patch) -> None:
+    def finish(fs: Any, log: Any, handle: int) -> None:
+        fs.fdatasync(handle)
+        fs.rename(log.path + TMP_SUFFIX, log.path)
+
+    patch.set(prepare_module, "finish_log_file", finish)
+
+
+@_mutant("flips")
+def _manifest_does_not_name_the_newest_file(patch: Patch) -> None:
+    patch.set(prepare_module, "replace_file", lambda fs, path, content: None)
+
+
+@_mutant("killed-again", "kill-then-power", "rotation-unsynced")
+def _copy_not_synced(patch: Patch) -> None:
+    def finish(fs: Any, log: Any, handle: int) -> None:
+        fs.rename(log.path + TMP_SUFFIX, log.path)
+        fs.fsync_dir(shard_dir(log.shard))
+
+    patch.set(execute_module, "finish_log_file", finish)
+
+
+@_mutant("kill-then-power", "killed-again", "rotation-unsynced")
+def _nothing_is_copied(patch: Patch) -> None:
+    """A new run begins behind what was found, although that may only be in the page cache."""
+    old = patch.set(Execution, "_begin_run", None)
+
+    def begin(self: Execution, walk: Any, found: Any) -> Any:
+        walk.durable_lsn = max(walk.durable_lsn, align_block(walk.end_lsn))
+        return old(self, walk, found)
+
+    patch.set(Execution, "_begin_run", begin)
+
+
+@_mutant("killed-again", "power-failures", "kill-then-power", "single-disk")
+def _recovery_appends_to_what_it_found(patch: Patch) -> None:
+    patch.set(Execution, "_begin_run", lambda self, walk, found: self._reopen(walk, found))
+
+
+@_mutant("rotation", "killed-again", "oversize")
+def _recovery_removes_too_much(patch: Patch) -> None:
+    """Older files of the chain go, although they own what is in them."""
+    old = patch.set(Execution, "_clean_up", None)
+    patch.set(Execution, "_clean_up", lambda self, chains: old(self, [chain[-1:] for chain in chains]))
+
+
+@_mutant("full-disk")
+def _nothing_reserved_for_deletes(patch: Patch) -> None:
+    old = patch.set(Wal, "room", None)
+    patch.set(Wal, "room", lambda self, shard, body_len, control=False: old(self, shard, body_len, False))
+
+
+# -- recovery ---------------------------------------------------------------------------------------------------------
+
+
+@_mutant("single-disk", "interleaved")
+def _no_crash_gap(patch: Patch) -> None:
+    old = patch.set(Replay, "finish", None)
+
+    def finish(self: Replay, commit: Any, now: int) -> None:
+        self.opened.power_loss = False
+        old(self, commit, now)
+
+    patch.set(Replay, "finish", finish)
+
+
+@_mutant("single-disk", "power-failures")
+def _crash_gap_not_synced_before_going_live(patch: Patch) -> None:
+    patch.set(Core, "_settle_start", lambda self: None)
+
+
+@_mutant("single-disk", "first-start")
+def _lock_never_says_running(patch: Patch) -> None:
+    patch.set(OpenedStore, "go_live", lambda self: None)
+
+
+@_mutant("power-failures", "single-disk", "interleaved")
+def _live_before_the_gaps(patch: Patch) -> None:
+    old = patch.set(OpenedStore, "execute", None)
+
+    def execute(self: OpenedStore) -> None:
+        old(self)
+        self.go_live()
+
+    patch.set(OpenedStore, "execute", execute)
+
+
+@_mutant("quiet-and-wake")
+def _quiet_topic_not_woken(patch: Patch) -> None:
+    old = patch.set(Commit, "add", None)
+
+    def add(self: Commit, change: Any, end: int, *, sync: bool) -> None:
+        change.slot.wake_lsn = 0
+        old(self, change, end, sync=sync)
+
+    patch.set(Commit, "add", add)
+
+
+@_mutant("quiet-and-wake", "delete-all-quiet")
+def _quiet_marks_not_replayed(patch: Patch) -> None:
+    patch.set(Replay, "_mark", lambda self, frame: None)
+
+
+@_mutant("quiet-and-wake")
+def _quiet_forever_in_replay(patch: Patch) -> None:
+    """An append does not end the quiet that a mark began."""
+    old = patch.set(Replay, "_append", None)
+
+    def append(self: Replay, frame: Any) -> None:
+        slot = self._slot(frame)
+        quiet = slot.quiet
+        old(self, frame)
+        slot.quiet = quiet
+
+    patch.set(Replay, "_append", append)
+
+
+@_mutant("two-shards", "two-shards-rotating")
+def _incomplete_tick_kept(patch: Patch) -> None:
+    patch.set(OpenedStore, "_drops", lambda self, last_tick: False)
+
+
+@_mutant("batch-disk", "interleaved", "flips")
+def _body_check_ignored(patch: Patch) -> None:
+    def body_of(buffer: bytes, start: int, header: Any, seed: int) -> bytes:
+        return bytes(buffer[start + 80 : start + 80 + header.body_len])
+
+    patch.set(walk_module, "body_of", body_of)
+
+
+@_mutant("single-disk", "flips")
+def _every_bad_end_is_torn(patch: Patch) -> None:
+    patch.set(walk_module, "misses_bytes", lambda *_: True)
+
+
+@_mutant("single-disk", "interleaved")
+def _no_end_is_torn(patch: Patch) -> None:
+    patch.set(walk_module, "misses_bytes", lambda *_: False)
+
+
+@_mutant("flips")
+def _proof_of_durability_ignored(patch: Patch) -> None:
+    old = patch.set(verdicts_module, "judge", None)
+    patch.set(verdicts_module, "judge", lambda evidence: old(evidence._replace(proven=False)))
+
+
+@_mutant("interleaved", "flips")
+def _cut_wherever_it_does_not_check(patch: Patch) -> None:
+    torn = next(row for row in verdicts_module.VERDICTS if row.letter == "B")
+    old = patch.set(verdicts_module, "judge", None)
+
+    def judge(evidence: Any) -> Any:
+        row = old(evidence)
+        return torn if row.verdict is verdicts_module.Verdict.DAMAGE else row
+
+    patch.set(verdicts_module, "judge", judge)
+
+
+@_mutant("interleaved", "rotation-unsynced")
+def _holes_of_whole_blocks_passed_over(patch: Patch) -> None:
+    """The link to the frame before is not looked at."""
+    frames = patch.set(walk_module.ShardWalk, "_resume", None)
+
+    def resume(self: Any, index: int) -> Any:
+        place = frames(self, index)
+        if place is not None:
+            return place
+        lsn = align_block(self._at)
+        while lsn + FRAME_LEN_MIN <= self.pieces[index].end_lsn:
+            header = parse_header(self._seed, self._bytes(index, lsn, HEADER_LEN), 0, lsn)
+            if header is not None and lsn > self._at:
+                self._at, self.last_lsn = lsn, lsn - header.back
+                return index
+            lsn += 4096
+        return None
+
+    patch.set(walk_module.ShardWalk, "_resume", resume)
+
+
+# -- replay and topics ------------------------------------------------------------------------------------------------
+
+
+@_mutant("retries")
+def _idempotency_keys_not_replayed(patch: Patch) -> None:
+    old = patch.set(replay_module, "decode_append_body", None)
+
+    def decode(flags: int, count: int, body: bytes) -> Any:
+        append = old(flags, count, body)
+        return append._replace(key=None) if hasattr(append, "_replace") else _without_key(append)
+
+    patch.set(replay_module, "decode_append_body", decode)
+
+
+def _without_key(append: Any) -> Any:
+    return msgspec.structs.replace(append, key=None)
+
+
+@_mutant("deletes")
+def _deletes_not_replayed(patch: Patch) -> None:
+    patch.set(Replay, "_delete", lambda self, frame: None)
+
+
+@_mutant("deletes", "delete-all-quiet")
+def _delete_acked_but_not_logged(patch: Patch) -> None:
+    def delete(self: Core, ticket: Any, name: str, selector: Any) -> bool:
+        slot = self.catalog.reader(name)
+        ranges = resolve_delete(slot.topic, selector, self.now())
+        self.commit.add_free(StagedDelete(slot, ticket, ranges, self.now()))
+        return True
+
+    patch.set(Core, "_delete", delete)
+
+
+@_mutant("configs", "caps")
+def _configuration_not_replayed(patch: Patch) -> None:
+    patch.set(Replay, "_config", lambda self, frame: None)
+
+
+@_mutant("recreated")
+def _drops_not_replayed(patch: Patch) -> None:
+    patch.set(Replay, "_drop", lambda self, frame: None)
+
+
+@_mutant("recreated", "configs")
+def _definitions_acked_before_the_sync(patch: Patch) -> None:
+    """Create, Config and Drop are acked as their topic's class, not when they are on disk."""
+    old = patch.set(Commit, "add", None)
+
+    def add(self: Commit, change: Any, end: int, *, sync: bool) -> None:
+        lazy = type(change).__name__ in ("StagedCreate", "StagedConfig", "StagedDrop")
+        old(self, change, end, sync=sync and not lazy)
+
+    patch.set(Commit, "add", add)
+
+
+@_mutant("recreated")
+def _epoch_given_twice(patch: Patch) -> None:
+    old = patch.set(Replay, "finish", None)
+
+    def finish(self: Replay, commit: Any, now: int) -> None:
+        old(self, commit, now)
+        self.catalog.epoch = max((slot.topic.epoch for slot in self.catalog.by_id.values()), default=0)
+
+    patch.set(Replay, "finish", finish)
+
+
+@_mutant("caps")
+def _caps_off_by_one(patch: Patch) -> None:
+    def evict(self: Topic) -> None:
+        records = self.count - self.config.cap_records - 1 if self.config.cap_records else 0
+        if records > 0:
+            self._lose_below(self._beyond(records, 0), Reason.CAP)
+
+    patch.set(Topic, "_evict_over_caps", evict)
+
+
+@_mutant("ages")
+def _ages_not_applied_in_replay(patch: Patch) -> None:
+    patch.set(Topic, "_expire_records", lambda self, now: None)
+
+
+@_mutant("ephemeral")
+def _ephemeral_seqs_not_logged_ahead(patch: Patch) -> None:
+    def stage(self: Core, slot: Any, change: Any, count: int) -> bool:
+        self.commit.add_free(change, 0)
+        return True
+
+    patch.set(Core, "_stage_ephemeral", stage)
+
+
+@_mutant("single-memory", "power-failures")
+def _window_of_nothing(patch: Patch) -> None:
+    patch.set(replay_module, "SYNC_WINDOW", 1)
+
+
+@_mutant("retries", "single-disk")
+def _seq_reused_after_recovery(patch: Patch) -> None:
+    """The newest record is forgotten, and its seq given to the next."""
+    old = patch.set(OpenedStore, "frames", None)
+
+    def frames(self: OpenedStore, progress: Any = None) -> Iterator[Any]:
+        items = list(old(self, progress))
+        yield from items[:-1] if items and items[-1].__class__.__name__ == "Frame" and items[-1].type == 1 else items
+
+    patch.set(OpenedStore, "frames", frames)
+
+
+def used_modules() -> tuple[Any, ...]:
+    """What is patched here (so that a renamed module shows as an import error, not as a mutant that does nothing)."""
+    return (
+        core_module,
+        execute_module,
+        recovery_module,
+        verdicts_module,
+        walk_module,
+        prepare_module,
+        wal_module,
+        Shard,
+    )
