@@ -47,7 +47,7 @@ def logs_in(disk: FakeDisk, shard: int = 0) -> list[tuple[int, int]]:
     return sorted(parsed for name in disk.list(f"wal/shard-{shard:02d}") if (parsed := parse_log_name(name)))
 
 
-# --- how a process can end ---------------------------------------------------------------------------------------------
+# --- how a process can end ----------------------------------------------------------------------------------
 
 
 def test_a_new_store_is_made_and_found_again() -> None:
@@ -155,7 +155,7 @@ def test_stop_is_not_in_good_order_while_something_is_unsynced_or_a_shard_has_fa
     assert not hand.opened.stop()
 
 
-# --- power failures ----------------------------------------------------------------------------------------------------
+# --- power failures -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -226,7 +226,7 @@ def test_F03_a_torn_tail_after_a_kill_is_cut_at_any_byte() -> None:
         assert values_of(Hand(image.killed()).items, 1) == numbers(1)
 
 
-# --- damage ------------------------------------------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------------------
 
 
 def three_batches(*, synced: bool = False) -> tuple[Tree, list[int]]:
@@ -320,7 +320,7 @@ def test_F05_F36_a_frame_of_another_store_is_no_frame() -> None:
         Hand(changed(tree, FIRST, bytes(log)))
 
 
-# --- files -------------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 
 def several_files() -> tuple[Tree, list[str]]:
@@ -450,7 +450,7 @@ def test_a_store_whose_STORE_is_lost_is_not_made_anew_over_its_data() -> None:
         Hand(FakeDisk.of_tree(copy, boot="boot-1"))
 
 
-# --- crashes while recovering ------------------------------------------------------------------------------------------
+# --- crashes while recovering -------------------------------------------------------------------------------
 
 
 def images_of_start(disk: FakeDisk, config: object, rng: random.Random) -> list[FakeDisk]:
@@ -551,7 +551,7 @@ def test_F20_a_start_on_a_full_disk_makes_do_with_a_short_log_file() -> None:
     assert hand.append(1, 1) is not None
 
 
-# --- several shards ----------------------------------------------------------------------------------------------------
+# --- several shards -----------------------------------------------------------------------------------------
 
 
 def test_shards_are_merged_by_order() -> None:

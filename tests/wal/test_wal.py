@@ -347,7 +347,7 @@ def test_F11_F18_an_error_of_the_disk_in_a_chore_ends_the_shard(call: Call) -> N
             chore.run(disk)
             hand.wal.chore_done(chore, None)
         hand.append(1, "x" * 500)
-    with pytest.raises(OSError) as raised:
+    with pytest.raises(OSError, match="Input/output") as raised:
         chore.run(FaultFs(disk, [Fault(call, 0, Effect.EIO)]))
     hand.wal.chore_done(chore, raised.value)
     assert hand.wal.shards[0].failed is raised.value
@@ -365,14 +365,14 @@ def test_F20_a_preparation_that_failed_anywhere_for_lack_of_space_can_be_repeate
             hand.wal.chore_done(chore, None)
         hand.append(1, "x" * 500)
     faulty = FaultFs(disk, [Fault(call, at, Effect.ENOSPC)])
+    error = None
     try:
         chore.run(faulty)
-    except OSError as error:
-        hand.wal.chore_done(chore, error)
-        assert hand.wal.shards[0].full is error
-    else:
-        assert not faulty.struck
-        hand.wal.chore_done(chore, None)
+    except OSError as raised:
+        error = raised
+    assert (error is not None) == bool(faulty.struck)
+    hand.wal.chore_done(chore, error)
+    assert hand.wal.shards[0].full is error
     hand.now_ms += RETRY_MS
     count = fill_some(hand)
     assert len(values_of(Hand(disk.killed(), SMALL).items, 1)) >= count

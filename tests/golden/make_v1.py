@@ -1,0 +1,123 @@
+"""How the golden files of format version 1 were made. They are not made again: a change of theirs is a new version.
+
+`python -m tests.golden.make_v1` prints what it would write and whether it differs from what is there.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any, Final
+
+import msgspec
+
+from engine.commands import Batch
+from engine.formats.append import encode_append_body
+from engine.formats.control import (
+    ConfigBody,
+    ControlBody,
+    CreateBody,
+    DeleteBody,
+    DropBody,
+    GapBody,
+    MarkBody,
+    ReserveBody,
+    encode_control_body,
+)
+from engine.formats.frame import FrameType, body_check, pack_header, padding, seed_of
+from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
+from engine.formats.manifest import LockInfo, LockState, Manifest, ShardEntry, StoreInfo, encode_meta
+from engine.fragment import render
+from engine.types import Reason, TopicConfig
+from tests.sim.disk import FakeDisk
+from tests.wal.hand import Hand, settings
+
+HERE: Final = pathlib.Path(__file__).parent
+STORE_ID: Final = bytes(range(16))
+TS: Final = 1_748_450_000_000
+
+
+def frame(type_: FrameType, flags: int, count: int, body: bytes, *, lsn: int = 4096, topic: int = 3) -> bytes:
+    """A frame of the golden store, as in the worked example of FORMATS.md."""
+    seed = seed_of(STORE_ID)
+    header = pack_header(seed, len(body), type_, flags, 1, count, lsn, 264, 42, 17, topic, 7, TS, 4096)
+    return header + body + padding(len(body)) + body_check(body, seed)
+
+
+def append(batch: Batch, key: bytes | None = None) -> bytes:
+    """An Append frame of the golden store."""
+    flags, body = encode_append_body(key, b"0123456789abcdef" if key is not None else b"", render(batch, 7, TS))
+    return frame(FrameType.APPEND, flags, len(batch), body)
+
+
+def control(type_: FrameType, body: ControlBody) -> bytes:
+    """A control frame of the golden store."""
+    return frame(type_, 0, 0, encode_control_body(body))
+
+
+def vectors() -> dict[str, bytes]:
+    """Every structure of the formats, by name."""
+    config = TopicConfig(ttl_ms=1000, cap_records=5)
+    entry = ShardEntry(shard=0, start_lsn=0, first_lsn=61440, run=2, size=65536, end_lsn=70000)
+    return {
+        "append one tagged": append(Batch([b'{"a":1}'], tags=["t"])),
+        "append bare": append(Batch([b"1"])),
+        "append keyed": append(Batch([b"1", b"22"]), b"key-\xc3\xa9"),
+        "append all columns": append(
+            Batch(
+                [b"1", b'"two"', b"[3, 3]"],
+                tags=[None, "a\u00e9", "b\n"],
+                nodes=["n", None, "m" * 128],
+                metas=[b'{"k":1}', b"{}", None],
+            ),
+            b"k",
+        ),
+        "create": control(FrameType.CREATE, CreateBody(name="orders", epoch=9, config=config)),
+        "config": control(FrameType.CONFIG, ConfigBody(config=config)),
+        "drop": control(FrameType.DROP, DropBody()),
+        "delete": control(FrameType.DELETE, DeleteBody(ranges=[(1, 2), (7, 7)])),
+        "gap": control(FrameType.GAP, GapBody(first=8, last=262151, reason=Reason.CRASH)),
+        "mark": control(FrameType.MARK, MarkBody(heads=[(3, 7)], quiet=[3, 4])),
+        "reserve": control(FrameType.RESERVE, ReserveBody(upto=65536)),
+        "file header": pack_file_header(FileHeader(FORMAT_VERSION, FileKind.WAL, 1, STORE_ID, 0, 0, TS)),
+        "STORE": encode_meta(StoreInfo(store_id=STORE_ID.hex(), format=1, created_ms=TS)),
+        "LOCK": encode_meta(LockInfo(boot_id="b", state=LockState.RUNNING, pid=1, started_ms=TS)),
+        "MANIFEST": encode_meta(Manifest(store_id=STORE_ID.hex(), shards=[entry])),
+    }
+
+
+def store() -> dict[str, Any]:
+    """A whole store that was killed: two topics, three log files, a run; path → size and the bytes before the zeros."""
+    disk = FakeDisk()
+    config = settings(file_kib=16, fill_kib=4, reserve_kib=2)
+    hand = Hand(disk, config)
+    hand.create(1, "orders")
+    for number in range(9):
+        hand.append(1, number, "x" * 700, sync=number % 3 == 0)
+    disk = disk.killed()
+    hand = Hand(disk, config)
+    hand.create(2, "other")
+    hand.append(2, 0)
+    hand.append(1, 9, "x" * 700)
+    tree = disk.cached_tree()
+    return {
+        path: None if content is None else {"size": len(content), "hex": content.rstrip(b"\0").hex()}
+        for path, content in tree.items()
+    }
+
+
+def main() -> None:
+    """Say what differs; write what is not there yet."""
+    made = {
+        "v1-vectors.json": {name: value.hex() for name, value in vectors().items()},
+        "v1-store.json": store(),
+    }
+    for name, content in made.items():
+        path = HERE / name
+        data = msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+        if not path.exists():
+            path.write_bytes(data)
+        print(name, "is the same" if path.read_bytes() == data else "DIFFERS: that is a new format version")
+
+
+if __name__ == "__main__":
+    main()
