@@ -95,15 +95,19 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
             time.sleep(0.005)
 
 
-def spawn_topicsd(directory: Path) -> Server:
-    """Start the daemon on a directory (which may hold a store) and wait until it is ready."""
-    command = Path(sys.executable).with_name("topicsd")
-    if not command.exists():
-        raise BenchError(f"{command} is not there: make setup")
+def spawn_topicsd(directory: Path, samples: Path | None = None) -> Server:
+    """Start the daemon on a directory (which may hold a store) and wait until it is ready.
+
+    With `samples` it runs under the sampling profiler, which writes them there at the end.
+    """
+    topicsd = Path(sys.executable).with_name("topicsd")
+    if not topicsd.exists():
+        raise BenchError(f"{topicsd} is not there: make setup")
+    command = [sys.executable, "-m", "tests.bench.sampled", str(samples)] if samples else [str(topicsd)]
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     directory.mkdir(parents=True, exist_ok=True)
-    arguments = [str(command), "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port)]
+    arguments = [*command, "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port)]
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(arguments, env=environ, stdout=log, stderr=log)
     wait_for_port(process, port)
@@ -135,10 +139,10 @@ def scratch(where: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def topicsd(where: Path) -> Iterator[Server]:
+def topicsd(where: Path, samples: Path | None = None) -> Iterator[Server]:
     """The daemon in a fresh directory."""
     with scratch(where) as directory:
-        server = spawn_topicsd(directory)
+        server = spawn_topicsd(directory, samples)
         try:
             yield server
         finally:
