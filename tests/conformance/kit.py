@@ -261,8 +261,13 @@ class Api:
         """Drop the case's topics and close its connection."""
         for name in self._names:
             self.call("DELETE", f"/v0/topics/{name}")
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the case's connection and leave its topics where they are."""
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
 
     def connect(self) -> Connection:
         """A fresh connection for raw bytes (the caller closes it)."""

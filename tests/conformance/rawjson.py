@@ -8,9 +8,12 @@ grammar of the standard library is refused first.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 _WHITE = b" \t\r\n"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_PLAIN = re.compile(rb'[^"\[\]{},: \t\r\n]+')
 
 
 class NotJson(Exception):
@@ -49,15 +52,16 @@ def value_end(raw: bytes, at: int) -> int:
                 return at + 1
         elif depth == 0 and (byte in _WHITE or byte in b",:"):
             return at
-        at += 1
+        plain = _PLAIN.match(raw, at)
+        at = plain.end() if plain else at + 1
     return at
 
 
 def _string_end(raw: bytes, at: int) -> int:
-    at += 1
-    while raw[at] != 0x22:
-        at += 2 if raw[at] == 0x5C else 1
-    return at + 1
+    found = _STRING.match(raw, at)
+    if found is None:
+        raise NotJson(f"a string without an end at {at}")
+    return found.end()
 
 
 def _skip(raw: bytes, at: int) -> int:

@@ -6,14 +6,17 @@ last test makes sure that none was left out at all of them.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.kit import Case
-from tests.conformance.local import NO_KEYS_YET, Doors, all_doors, doors_of
+from tests.conformance.kit import Api, Case, Keys
+from tests.conformance.local import NO_KEYS_YET, Doors, all_doors, doors_of, running
 from tests.conformance.run import run_case
 from tests.conformance.sections import all_cases
+from tests.conformance.sse import watch
+from tests.conformance.wire import Connection
 
 RUNS = [(door, case) for case in all_cases() for door in doors_of(case)]
 # The second door is left out of `make quick`: it is the same code behind another listener.
@@ -49,3 +52,32 @@ def test_every_case_is_run_somewhere() -> None:
     """No case needs something that no daemon has, and there are as many as there should be."""
     assert {case.name for case in all_cases()} == {case.name for _, case in RUNS}
     assert len(all_cases()) >= 250
+
+
+def test_a_stop_is_the_last_event() -> None:
+    """§7: `error:"server_shutting_down"` is the last event at a stop."""
+    with running(None) as daemon:
+        api = Api(daemon.tcp, Keys())
+        topic = api.topic()
+        api.write(topic, 1)
+        stream = watch(api, {topic: {}})
+        stream.seek("caught-up")
+        api.leave()
+        daemon.process.send_signal(signal.SIGTERM)
+        with stream:
+            event = stream.next_named("error")
+            assert event.data["error"] == "server_shutting_down"
+            assert stream.maybe_next() is None
+
+
+def test_a_long_poll_is_answered_at_a_stop() -> None:
+    """operations.md: a stop finishes what is in flight within the drain time; the poll is not just cut off."""
+    with running(None) as daemon, Connection(daemon.tcp) as connection:
+        api = Api(daemon.tcp, Keys())
+        topic = api.topic()
+        api.put(topic)
+        connection.send(api.bytes_of("POST", f"/v0/topics/{topic}/diff", {"wait_ms": 20_000}))
+        api.state(topic)
+        api.leave()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert connection.read_response(8.0).status in (200, 503)
