@@ -27,8 +27,8 @@ from engine.topic.tagset import TagSet
 
 BLOCK_RECORDS: Final = 256
 """Records that small writes are joined up to: what a default page reads in one slice."""
-BLOCK_BYTES: Final = 64 * 1024
-"""Fragment bytes that small writes are joined up to."""
+BLOCK_WEIGHT: Final = 64 * 1024
+"""Bytes held that small writes are joined up to."""
 OPEN_RECORDS: Final = 64
 """A write of more records than this is a closed block of its own: its bytes are kept as they are, not copied."""
 OPEN_BYTES: Final = 8 * 1024
@@ -72,7 +72,7 @@ def counted_bytes(rendered: Rendered, first_seq: int, ts: int) -> int:
     """What the records of a batch count for together."""
     count = len(rendered.strides)
     if count == 1:
-        total = len(rendered.fragments) + 1 - _COUNTED_FIXED - digits(first_seq) - digits(ts)
+        total = len(rendered.fragments) + 1 - _COUNTED_FIXED - len(str(first_seq)) - len(str(ts))
     else:
         total = len(rendered.fragments) + 1 - count * (_COUNTED_FIXED + digits(ts))
         total -= digits_total(first_seq, first_seq + count - 1)
@@ -177,19 +177,8 @@ class Block:
 
     # -- growing ---------------------------------------------------------------------------------------------------
 
-    def takes(self, count: int, size: int, shard: int) -> bool:
-        """Whether a write of `count` records and `size` fragment bytes is joined to this block."""
-        return (
-            self.open
-            and count <= OPEN_RECORDS
-            and size <= OPEN_BYTES
-            and self.count + count <= BLOCK_RECORDS
-            and len(self.data or b"") + size <= BLOCK_BYTES
-            and self.shard == shard
-        )
-
     def extend(self, rendered: Rendered, ts: int, lsn: int, size: int) -> None:
-        """Join a write that `takes` said yes to."""
+        """Join a small write that follows the block's last record; `Tail` sees to the bounds."""
         data, bounds, count = self.data, self._bounds, len(rendered.strides)
         assert type(data) is bytearray, "only an open block grows"
         assert bounds is not None, "an open block has bounds"
@@ -333,11 +322,12 @@ class Block:
         count = stop - start
         if count <= 0:
             return 0
-        _, bounds = self.whole()
+        bounds = self.whole()[1]
         first = self.first_seq + start
-        total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED - digits_total(first, first + count - 1)
-        width = digits(self.first_ts)
-        if width == digits(self.last_ts):
+        total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED
+        total -= len(str(first)) if count == 1 else digits_total(first, first + count - 1)
+        width = len(str(self.first_ts))
+        if width == len(str(self.last_ts)):
             total -= count * width
         else:
             total -= sum(digits(self.ts_at(index)) for index in range(start, stop))

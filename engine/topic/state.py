@@ -57,6 +57,7 @@ class Topic:
     """The state of one topic. Its attributes are for reading; the `apply_…` functions change them."""
 
     __slots__ = (
+        "_ages",
         "_caps",
         "_floor",
         "_gaps",
@@ -104,6 +105,7 @@ class Topic:
         self._floor = _UNTOUCHED
         self._ghosts = _NO_GHOSTS
         self._caps = _has_caps(config)
+        self._ages = bool(config.ttl_ms)
 
     def attach(self, cache: Cache, keys: Keys) -> None:
         """Share memory and key counts with the other topics of a store; before anything is applied."""
@@ -136,10 +138,8 @@ class Topic:
     ) -> None:
         """A batch becomes readable. `location` is (shard, lsn) of its frame, None when there is none."""
         assert first_seq == self.head + 1, "seqs are contiguous; what is missing is a gap"
-        if self.config.ttl_ms:
-            self._expire_records(ts)
-        if self.idempotency:
-            self.idempotency.expire(ts)
+        if self._ages:
+            self.expire(ts)
         count = len(rendered.strides)
         size = counted_bytes(rendered, first_seq, ts)
         self.tail.append(self, first_seq, rendered, ts, location, size)
@@ -148,6 +148,7 @@ class Topic:
         self.bytes += size
         self.last_write_ts = ts
         if idem is not None:
+            self._ages = True
             self.idempotency.add(idem[0], Used(first_seq, count, idem[1], ts))
         if self._caps:
             self._evict_over_caps()
@@ -208,16 +209,18 @@ class Topic:
         self.config = config
         self.idempotency.window_ms = config.idempotency_window_ms
         self._caps = _has_caps(config)
+        self._ages = bool(config.ttl_ms or self.idempotency)
         self.expire(ts)
         if self._caps:
             self._evict_over_caps()
 
     def expire(self, now_ms: int) -> None:
         """Let go of records and keys that are too old at `now_ms`."""
-        if self.config.ttl_ms:
-            self._expire_records(now_ms)
-        if self.idempotency:
+        if self._ages:
+            if self.config.ttl_ms:
+                self._expire_records(now_ms)
             self.idempotency.expire(now_ms)
+            self._ages = bool(self.config.ttl_ms or self.idempotency)
 
     def shed(self, block: Block) -> tuple[int, int]:
         """Lose everything up to the end of `block`, as a cap would; (records, bytes) that were live."""
@@ -359,7 +362,9 @@ class Topic:
             block.live_bytes -= size
             self.count -= stop - start
             self.bytes -= size
-            self._raise_floor(limit - 1, reason, block.ts_at(stop - 1))
+            if self._floor is _UNTOUCHED:
+                self._floor = Floor()
+            self._floor.lose(limit - 1, reason, block.ts_at(stop - 1))
             self.earliest_seq = limit
             return
         count, size, last = self._live_below(limit)

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from engine.fragment import Rendered
-from engine.topic.block import NOT_LOGGED, Block
+from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
 
 if TYPE_CHECKING:
@@ -42,11 +42,23 @@ class Tail:
         if blocks:
             block = blocks[-1]
             if block.open:
-                length = len(rendered.fragments)
                 count = len(rendered.strides)
-                if first_seq == block.first_seq + block.count and block.takes(count, length, shard):
+                length = len(rendered.fragments)
+                if (
+                    count <= OPEN_RECORDS
+                    and length <= OPEN_BYTES
+                    and block.count + count <= BLOCK_RECORDS
+                    and block.weight + length <= BLOCK_WEIGHT
+                    and block.shard == shard
+                    and block.first_seq + block.count == first_seq
+                ):
                     block.extend(rendered, ts, lsn, size)
-                    self.cache.grow(block, length + 4 * count)
+                    more = length + 4 * count
+                    block.weight += more
+                    cache = self.cache
+                    cache.bytes_held += more
+                    if location is None:
+                        cache.volatile_held += more
                     return
                 block.close()
         block = Block(first_seq, rendered, ts, shard, lsn, size)

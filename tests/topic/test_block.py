@@ -9,7 +9,7 @@ import pytest
 from engine.commands import Batch
 from engine.errors import StoreDamaged
 from engine.fragment import cut, payload_bytes, render
-from engine.topic.block import OPEN_BYTES, OPEN_RECORDS, Block, counted_bytes, digits_total
+from engine.topic.block import OPEN_RECORDS, Block, counted_bytes, digits_total
 from engine.topic.tagset import Needle
 from engine.types import Match
 from tests.topic.making import HARD
@@ -46,7 +46,6 @@ def joined(first: int, times: list[int]) -> Block:
         if block is None:
             block = Block(first, rendered, ts, 0, 8 * index, size)
         else:
-            assert block.takes(1, len(rendered.fragments), 0)
             block.extend(rendered, ts, 8 * index, size)
     assert block is not None
     return block
@@ -108,16 +107,12 @@ def test_leaving_out_tags_is_a_cut(grown: bool) -> None:
     assert (block.bare_bytes > 0) == (not grown), "an open block keeps nothing, because it still changes"
 
 
-def test_a_small_block_takes_small_writes_until_it_is_full() -> None:
-    rendered = render(Batch([b"1"]), 1, 1)
-    block = Block(1, rendered, 1, 0, 0, 1)
-    assert block.takes(OPEN_RECORDS, OPEN_BYTES, 0)
-    assert not block.takes(OPEN_RECORDS + 1, 10, 0), "a large write is kept as it is"
-    assert not block.takes(1, OPEN_BYTES + 1, 0)
-    assert not block.takes(1, 10, 1), "frames of another shard are another block"
+def test_a_closed_block_is_plain_bytes() -> None:
+    block = Block(1, render(Batch([b"1"]), 1, 1), 1, 0, 0, 1)
+    kinds: list[type] = [type(block.data)]
     block.close()
-    assert not block.takes(1, 10, 0)
-    assert type(block.data) is bytes
+    kinds.append(type(block.data))
+    assert kinds == [bytearray, bytes]
 
 
 def test_a_large_write_is_kept_as_it_is() -> None:

@@ -1,6 +1,6 @@
 """Tails: joining writes to blocks, and finding them."""
 
-from engine.topic.block import BLOCK_RECORDS, OPEN_RECORDS
+from engine.topic.block import BLOCK_RECORDS, OPEN_BYTES, OPEN_RECORDS
 from engine.types import Reason
 from tests.topic.making import Made
 
@@ -20,6 +20,17 @@ def test_a_large_write_stands_alone_and_small_ones_go_on_after_it() -> None:
     made.write(b"3")
     made.write(b"4", b"5")
     assert [block.count for block in made.topic.tail.blocks] == [1, BLOCK_RECORDS, 3]
+
+
+def test_a_block_ends_when_it_holds_enough() -> None:
+    made = Made()
+    for _ in range(40):
+        made.write(b'"' + b"x" * 4000 + b'"')
+    blocks = made.topic.tail.blocks
+    assert [block.count for block in blocks] == [16, 16, 8]
+    made.write(b'"' + b"x" * OPEN_BYTES + b'"')
+    assert [block.count for block in blocks] == [16, 16, 8, 1]
+    assert not blocks[-1].open
 
 
 def test_a_gap_is_never_inside_a_block() -> None:
