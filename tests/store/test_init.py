@@ -1,0 +1,95 @@
+"""Making a store and knowing one again: STORE, LOCK, MANIFEST and the lock of the root."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.errors import StoreDamaged, StoreForeign, StoreLocked
+from engine.formats.manifest import StoreInfo, decode_meta, encode_meta
+from engine.store.recovery import open_store
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
+from tests.sim.media import Cut
+from tests.store.trees import (
+    MANIFEST,
+    SMALL,
+    changed,
+    file_in,
+    images_of_start,
+    numbers,
+    several_files,
+)
+from tests.wal.hand import Hand, settings, values_of
+
+
+def test_a_new_store_is_made_and_found_again() -> None:
+    disk = FakeDisk()
+    hand = Hand(disk)
+    assert hand.opened.clean
+    assert not hand.opened.power_loss
+    assert hand.items == []
+    assert hand.stop()
+    store = decode_meta(file_in(disk.cached_tree(), "STORE"), StoreInfo)
+    assert bytes.fromhex(store.store_id) == hand.opened.store_id
+    again = Hand(disk.killed())
+    assert again.opened.store_id == hand.opened.store_id
+    assert again.opened.clean
+
+
+def test_F36_the_three_small_files_of_an_earlier_time_are_noticed() -> None:
+    disk = FakeDisk()
+    hand = Hand(disk)
+    hand.append(1, 0)
+    assert hand.stop()
+    earlier = disk.cached_tree()
+    later = disk.killed()
+    hand = Hand(later)
+    hand.append(1, 1)
+    mixed = later.killed().cached_tree()
+    mixed |= {path: earlier[path] for path in ("LOCK", MANIFEST)}
+    with pytest.raises(StoreDamaged, match="older than the log"):
+        Hand(FakeDisk.of_tree(mixed, boot="boot-1"))
+
+
+@pytest.mark.parametrize("path", ["STORE", MANIFEST])
+def test_a_small_file_that_is_damaged_or_missing_is_refused(path: str) -> None:
+    tree, _ = several_files()
+    content = file_in(tree, path)
+    for bad in (None, b"", content[:-5], content.replace(b":", b";", 1)):
+        with pytest.raises(StoreDamaged, match=path):
+            Hand(changed(tree, path, bad), SMALL)
+
+
+def test_F39_a_newer_format_is_refused_with_both_versions() -> None:
+    tree, _ = several_files()
+    store = decode_meta(file_in(tree, "STORE"), StoreInfo)
+    newer = encode_meta(StoreInfo(store_id=store.store_id, format=7, created_ms=store.created_ms))
+    with pytest.raises(StoreForeign, match="format 7, this version of topics knows up to 1"):
+        Hand(changed(tree, "STORE", newer), SMALL)
+
+
+def test_F57_a_second_process_is_told_who_has_the_directory() -> None:
+    disk = FakeDisk()
+    Hand(disk)
+    with pytest.raises(StoreLocked, match="process 7 has this data directory"):
+        open_store(disk, ManualClock(), settings())
+
+
+def test_a_store_whose_STORE_is_lost_is_not_made_anew_over_its_data() -> None:
+    tree, _ = several_files()
+    with pytest.raises(StoreDamaged, match="STORE is missing"):
+        Hand(changed(tree, "STORE", None))
+    copy = {path: content for path, content in tree.items() if path not in ("STORE", "LOCK")}
+    with pytest.raises(StoreDamaged, match="holds data"):
+        Hand(FakeDisk.of_tree(copy, boot="boot-1"))
+
+
+def test_F41_a_crash_at_any_step_of_making_a_store_leaves_a_store_or_room_for_one() -> None:
+    images = images_of_start(FakeDisk(), SMALL, random.Random(5))
+    for image in images:
+        hand = Hand(image, SMALL)
+        assert hand.items == []
+        hand.append(1, 0, sync=True)
+        assert values_of(Hand(image.powered_off(Cut(0), boot="boot-4"), SMALL).items, 1) == numbers(1)
