@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -87,6 +87,8 @@ class Daemon:
         self.gate: Gate = OpenGate()
         self.started_s = time.monotonic()
         self.core: Core | None = None
+        self.engine: Core = cast(Core, None)
+        """The same, for handlers: they only run once there is one."""
         self.serving = False
         """Whether requests are taken: recovered, and not stopping."""
         self.draining = False
@@ -120,12 +122,6 @@ class Daemon:
         self._ticker = loop.call_later(self._tick_s, self._tick)
 
     # -- what requests need ----------------------------------------------------------------------------------------
-
-    @property
-    def engine(self) -> Core:
-        """The engine, for handlers: they only run while there is one."""
-        assert self.core is not None, "no request is taken before recovery is done"
-        return self.core
 
     def check_serving(self, route: Route) -> None:
         """Raise why this request is not taken now; probes always are."""
@@ -168,7 +164,7 @@ class Daemon:
 
     def adopt(self, core: Core, fs: Fs) -> None:
         """Take over a recovered engine, and begin to serve."""
-        self.core = core
+        self.core = self.engine = core
         self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._bug)
         self._filler = Worker("chores", self.loop, fs, self._chore_done, self._bug)
         self.serving = True

@@ -74,6 +74,7 @@ class Head:
         "method",
         "minor",
         "name",
+        "name_bytes",
         "origin",
         "param",
         "path",
@@ -113,6 +114,7 @@ class Head:
         """An answer needs no header beyond the usual ones, and no compression."""
         self.route: Route | None = None
         self.name = ""
+        self.name_bytes = b""
         """The topic in the path, already checked, or ""."""
         self.param = ""
         """The other variable part of the path (seq, watch id), or ""."""

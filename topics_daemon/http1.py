@@ -65,6 +65,16 @@ class Phase(IntEnum):
     CLOSED = 6
 
 
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
+CHUNKED: Final = Phase.CHUNKED
+WAIT: Final = Phase.WAIT
+STREAM: Final = Phase.STREAM
+LINGER: Final = Phase.LINGER
+CLOSED: Final = Phase.CLOSED
+# A member of an enum costs 120 ns to reach, a global 40, and a request passes a dozen of them.
+
+
 class Exchange:
     """A request whose answer is not there yet: it holds its place in the order of answers."""
 
@@ -139,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.pending: deque[Exchange] = deque()
         self.only_pipelined = True
-        self.phase = Phase.HEAD
+        self.phase = HEAD
         self.fast = True
         """Whether the next chunk may take the hot path: nothing is buffered, pending or closing."""
         self.paused = False
@@ -179,10 +189,10 @@ class Connection(asyncio.Protocol):
                 self._run(head, data[end:])
                 return
         self.heard = daemon.coarse_s
-        if self.phase < Phase.STREAM:
+        if self.phase < STREAM:
             self.fast = False
             self._inbuf += data
-            if self.phase is Phase.BODY or self.phase is Phase.CHUNKED:
+            if self.phase is BODY or self.phase is CHUNKED:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
             self._guarded_advance()
@@ -190,10 +200,10 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client that has sent all it will may still read: what is pending is answered first."""
         self._eof = True
-        return self.phase is Phase.WAIT or bool(self.pending and self.phase is Phase.HEAD)
+        return self.phase is WAIT or bool(self.pending and self.phase is HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.phase = Phase.CLOSED
+        self.phase = CLOSED
         self.fast = False
         self.daemon.connections.discard(self)
         self._forget_body()
@@ -214,7 +224,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         if self.stream is not None:
             self.stream.resume()
-        elif self.phase < Phase.STREAM:
+        elif self.phase < STREAM:
             self._guarded_advance()
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -231,10 +241,10 @@ class Connection(asyncio.Protocol):
     def _advance(self) -> None:
         """Go on with what is buffered as far as it leads."""
         while True:
-            if self.phase is Phase.HEAD:
+            if self.phase is HEAD:
                 if not self._inbuf or not self._may_start() or not self._take_head():
                     break
-            elif self.phase is Phase.BODY:
+            elif self.phase is BODY:
                 assert self._head is not None
                 if len(self._inbuf) < self._head.length:
                     self._check_budget()
@@ -242,13 +252,13 @@ class Connection(asyncio.Protocol):
                 body = bytes(self._inbuf[: self._head.length])
                 del self._inbuf[: self._head.length]
                 self._body_complete(body)
-            elif self.phase is Phase.CHUNKED:
+            elif self.phase is CHUNKED:
                 assert self._chunks is not None
                 if not self._chunks.feed(self._inbuf):
                     self._check_budget()
                     break
                 self._body_complete(self._chunks.body())
-            elif self.phase is not Phase.WAIT or not self._start_waiting():
+            elif self.phase is not WAIT or not self._start_waiting():
                 break
         self._settle_reading()
 
@@ -258,9 +268,9 @@ class Connection(asyncio.Protocol):
 
     def _settle_reading(self) -> None:
         """Stop or go on reading, and say whether the next chunk may take the hot path."""
-        if self.phase >= Phase.STREAM:
+        if self.phase >= STREAM:
             return
-        stuck = self.phase is Phase.WAIT or (self.phase is Phase.HEAD and not self._may_start())
+        stuck = self.phase is WAIT or (self.phase is HEAD and not self._may_start())
         if stuck and len(self._inbuf) > INBUF_BYTES_MAX:
             if self.reading:
                 self.reading = False
@@ -268,7 +278,7 @@ class Connection(asyncio.Protocol):
         elif not self.reading:
             self.reading = True
             self.transport.resume_reading()
-        self.fast = self.phase is Phase.HEAD and not self._inbuf and not self.pending and not self.paused
+        self.fast = self.phase is HEAD and not self._inbuf and not self.pending and not self.paused
 
     def _take_head(self) -> bool:
         """Read a head off the buffer, if it is all there; False when more has to come."""
@@ -303,7 +313,7 @@ class Connection(asyncio.Protocol):
         """Whoever talks like this does not speak HTTP: there is nobody to answer, but for earlier requests."""
         if self.pending:
             raise Refused(Code.INVALID_REQUEST, "this is not HTTP")
-        self.phase = Phase.LINGER
+        self.phase = LINGER
         self.cut()
         return False
 
@@ -329,9 +339,9 @@ class Connection(asyncio.Protocol):
         self._body_since = self.daemon.loop.time()
         if head.chunked:
             self._chunks = Chunks(self.daemon.limits.body_bytes)
-            self.phase = Phase.CHUNKED
+            self.phase = CHUNKED
         else:
-            self.phase = Phase.BODY
+            self.phase = BODY
         if head.expects_continue and len(self._inbuf) < max(head.length, 1) and not self.pending:
             self.transport.write(CONTINUE)
 
@@ -361,10 +371,10 @@ class Connection(asyncio.Protocol):
                 raise payload_too_large(self.daemon.limits.body_bytes)
         pipelines = head.route is not None and head.route.pipelines
         if self.pending and not (pipelines and self.only_pipelined):
-            self.phase = Phase.WAIT
+            self.phase = WAIT
             self._waiting = body
             return
-        self.phase = Phase.HEAD
+        self.phase = HEAD
         self._head = None
         self._run(head, body)
 
@@ -375,7 +385,7 @@ class Connection(asyncio.Protocol):
         head, body = self._head, self._waiting
         assert head is not None
         self._head, self._waiting = None, b""
-        self.phase = Phase.HEAD
+        self.phase = HEAD
         self._run(head, body)
         return True
 
@@ -414,9 +424,19 @@ class Connection(asyncio.Protocol):
         This may be inside of the engine's turn, so requests that waited for this answer must not run here: whenever
         there is more to do than to write one answer, it is left to the end of the tick.
         """
-        if self.phase is Phase.CLOSED:
+        pending = self.pending
+        if len(pending) == 1 and self.phase is HEAD and not self._inbuf and self.reading and not self._eof:
+            # The usual case by far: one request, one answer, nothing else.
+            exchange = pending.popleft()
+            self.transport.write(cast(bytes, exchange.answer))
+            if exchange.last or self.daemon.draining:
+                self._close()
+            else:
+                self.fast = not self.paused
             return
-        if len(self.pending) > 1 or self._inbuf or self.phase is Phase.WAIT or not self.reading:
+        if self.phase is CLOSED:
+            return
+        if len(pending) > 1 or self._inbuf or self.phase is WAIT or not self.reading:
             if not self._daemon_waits:
                 self._daemon_waits = True
                 self.daemon.unsettled.append(self)
@@ -434,18 +454,18 @@ class Connection(asyncio.Protocol):
             exchange = pending.popleft()
             answers.append(cast(bytes, exchange.answer))
             last = exchange.last
-        if self.phase is Phase.CLOSED or not answers:
+        if self.phase is CLOSED or not answers:
             return
         self.transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
-        if self.phase is Phase.LINGER:
+        if self.phase is LINGER:
             if last:
                 self._linger()
         elif last or (not pending and (self.daemon.draining or (self._eof and not self._inbuf))):
             self._close()
-        elif self._inbuf or self.phase is Phase.WAIT or not self.reading:
+        elif self._inbuf or self.phase is WAIT or not self.reading:
             self._guarded_advance()
         elif not pending:
-            self.fast = self.phase is Phase.HEAD and not self.paused
+            self.fast = self.phase is HEAD and not self.paused
 
     def _refuse(self, head: Head | None, error: TopicsError, started_ns: int) -> None:
         """Answer a request that is not read to its end, then close without cutting the answer short.
@@ -456,7 +476,7 @@ class Connection(asyncio.Protocol):
         self._inbuf = bytearray()
         self._head = None
         self.fast = False
-        self.phase = Phase.LINGER
+        self.phase = LINGER
         self._linger_since = self.daemon.loop.time()
         exchange = Exchange(self, head, started_ns, counted=False)
         exchange.last = True
@@ -470,7 +490,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         """Close once everything is written."""
-        self.phase = Phase.LINGER
+        self.phase = LINGER
         self.fast = False
         self._linger_since = self.daemon.loop.time()
         self.transport.close()
@@ -479,7 +499,7 @@ class Connection(asyncio.Protocol):
 
     def become_stream(self, stream: Stream) -> None:
         """Hand the connection over to an SSE stream for the rest of its life."""
-        self.phase = Phase.STREAM
+        self.phase = STREAM
         self.fast = False
         self.stream = stream
         self._inbuf = bytearray()
@@ -498,7 +518,7 @@ class Connection(asyncio.Protocol):
 
     def drain(self) -> None:
         """The daemon stops: close now if nothing is going on, else after what is."""
-        if self.stream is None and not self.pending and self.phase is Phase.HEAD and not self._inbuf:
+        if self.stream is None and not self.pending and self.phase is HEAD and not self._inbuf:
             self._close()
 
     def check(self, now: float) -> None:
@@ -509,18 +529,18 @@ class Connection(asyncio.Protocol):
                 self.stream.stalled()
             else:
                 self.cut()
-        elif self.phase is Phase.HEAD:
+        elif self.phase is HEAD:
             if self._inbuf:
                 if not self.pending and not self.paused and now - self._head_since > times.header_s:
                     self.cut()
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()
-        elif self.phase is Phase.BODY or self.phase is Phase.CHUNKED:
+        elif self.phase is BODY or self.phase is CHUNKED:
             took = now - self._body_since
             grace = min(BODY_GRACE_S, times.body_s)
             if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
                 self.cut()
-        elif self.phase is Phase.LINGER and now - self._linger_since > LINGER_S:
+        elif self.phase is LINGER and now - self._linger_since > LINGER_S:
             self.cut()
 
     def _is_stuck(self, now: float, stall_s: float) -> bool:

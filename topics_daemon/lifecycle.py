@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import resource
 import signal
@@ -45,6 +46,9 @@ from topics_daemon.log import Log
 
 FDS_RESERVED: Final = 64
 """Descriptors kept for the log and the store: connections stop before a file could not be opened (faults.md F24)."""
+GC_THRESHOLDS: Final = (20_000, 20, 50)
+"""What is there after recovery stays; a request makes a few objects that know each other, so the young generation may
+be large before it is looked through."""
 PROGRESS_S: Final = 1.0
 """How often the progress of recovery is told."""
 LAST_BYTES_S: Final = 1.0
@@ -186,6 +190,9 @@ class Life:
         core = opening.result()
         for line in core.store.report:
             self.log.warning("recovery", said=line)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         self.daemon.adopt(core, self.fs)
         self.log.info("ready", topics=len(core.catalog.tip), took_ms=int((time.monotonic() - began) * 1000))
         self.notifier.say("READY=1\nSTATUS=serving")

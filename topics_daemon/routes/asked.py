@@ -96,10 +96,9 @@ def page_request(read: ReadIn, limits: Limits, *, lines: bool = False) -> PageRe
     from_seq = read.from_seq or 0
     if not 0 <= from_seq <= U64_MAX:
         raise invalid(f"from_seq must be between 0 and {U64_MAX}", "from_seq")
-    for name in ("from_ts", "to_seq", "epoch"):
-        value = getattr(read, name)
-        if value is not None and not 0 <= value <= U64_MAX:
-            raise invalid(f"{name} must be between 0 and {U64_MAX}", name)
+    if read.from_ts is not None or read.to_seq is not None or read.epoch is not None:
+        for name in ("from_ts", "to_seq", "epoch"):
+            in_range(getattr(read, name), name, 0)
     return PageRequest(
         from_seq=from_seq,
         limit=page_limit(read.limit, limits),

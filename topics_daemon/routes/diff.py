@@ -167,7 +167,7 @@ def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
         return None
     if lines:
         return lines_answer(head, page)
-    return page_answer(head, head.name.encode("ascii"), page, warnings, started_ns)
+    return page_answer(head, head.name_bytes, page, warnings, started_ns)
 
 
 # -- several topics ------------------------------------------------------------------------------------------------

@@ -113,6 +113,7 @@ def assign(head: Head, gate: Gate, body_bytes_max: int) -> None:
     gate.admit(head)
     if values and len(head.path.split("/")) > 3 and head.path.startswith("/v0/topics/"):
         head.name = check_topic_name(unescape(values[0]))
+        head.name_bytes = head.name.encode("ascii")
         values = values[1:]
     if values:
         head.param = unescape(values[0])

@@ -36,8 +36,17 @@ if TYPE_CHECKING:
     from topics_daemon.http1 import Connection
 
 _BOOL: Final = (b"false", b"true")
+_JSON: Final = int(Content.JSON)
+"""Kinds up to here are JSON, or nothing."""
 _JSON_QUERY: Final = frozenset({"return_seqs"})
 _LINES_QUERY: Final = frozenset({"return_seqs", "tag", "node", "meta", "idempotency_key", "create"})
+
+
+_MEMBERS: Final = (
+    b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b,"epoch":%d'
+)
+"""A write answer, but `warnings` and `performance`. Names need no escaping: their grammar."""
+_ANSWER: Final = b"{" + _MEMBERS + b'%b,"performance":{"server_total_ms":%.3f,%b}}'
 
 
 class WriteExchange(Exchange):
@@ -54,52 +63,80 @@ class WriteExchange(Exchange):
         if result is None:
             self.fail(ticket.error or _unanswered())
             return
-        body = b"{%b%b%b}" % (
-            result_members(result, self.return_seqs),
-            warnings_tail(self.warnings) if self.warnings else b"",
-            b',"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}'
-            % ((time.perf_counter_ns() - self.started_ns) / 1e6, ticket.write_ns / 1e6, ticket.sync_ns / 1e6),
-        )
         head = self.head
         assert head is not None
-        if head.plain:
-            self.finish((CREATED_JSON if result.created else OK_JSON) % (len(body), body))
+        first = result.first_seq
+        if first == result.last_seq:
+            seqs = b',"seqs":[%d]' % first if self.return_seqs else b""
         else:
-            self.finish(respond(head, 201 if result.created else 200, body))
-
-
-def _unanswered() -> TopicsError:
-    raise AssertionError("a ticket completes with a result or an error")
-
-
-def result_members(result: AppendResult, return_seqs: bool) -> bytes:
-    """The members of a write answer, but `warnings` and `performance`. Names need no escaping: their grammar."""
-    first, last = result.first_seq, result.last_seq
-    if not return_seqs:
-        seqs = b""
-    elif first == last:
-        seqs = b'"seqs":[%d],' % first
-    else:
-        seqs = b'"seqs":%b,' % msgspec.json.encode(list(range(first, last + 1)))
-    return (
-        b'"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,"epoch":%d'
-        % (
-            result.topic.encode("ascii"),
+            seqs = seqs_member(result) if self.return_seqs else b""
+        body = _ANSWER % (
+            head.name_bytes,
             first,
-            last,
+            result.last_seq,
             seqs,
             result.head_seq,
             result.count,
             _BOOL[result.created],
             _BOOL[result.deduped],
             result.epoch,
+            warnings_tail(self.warnings) if self.warnings else b"",
+            (time.perf_counter_ns() - self.started_ns) / 1e6,
+            _DISK.shown(ticket.write_ns, ticket.sync_ns),
         )
+        if head.plain:
+            self.finish((CREATED_JSON if result.created else OK_JSON) % (len(body), body))
+        else:
+            self.finish(respond(head, 201 if result.created else 200, body))
+
+
+class _DiskTimes:
+    """How the times of the disk are shown; all writes of a tick share them, so the last ones are kept."""
+
+    __slots__ = ("_shown", "_sync_ns", "_write_ns")
+
+    def __init__(self) -> None:
+        self._write_ns = self._sync_ns = -1
+        self._shown = b""
+
+    def shown(self, write_ns: int, sync_ns: int) -> bytes:
+        """The two members of `performance`."""
+        if write_ns != self._write_ns or sync_ns != self._sync_ns:
+            self._write_ns, self._sync_ns = write_ns, sync_ns
+            self._shown = b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (write_ns / 1e6, sync_ns / 1e6)
+        return self._shown
+
+
+_DISK: Final = _DiskTimes()
+
+
+def _unanswered() -> TopicsError:
+    raise AssertionError("a ticket completes with a result or an error")
+
+
+def seqs_member(result: AppendResult) -> bytes:
+    """The `seqs` of a write answer, comma first."""
+    return b',"seqs":%b' % msgspec.json.encode(list(range(result.first_seq, result.last_seq + 1)))
+
+
+def result_members(result: AppendResult, return_seqs: bool) -> bytes:
+    """The members of a write answer, but `warnings` and `performance`."""
+    return _MEMBERS % (
+        result.topic.encode("ascii"),
+        result.first_seq,
+        result.last_seq,
+        seqs_member(result) if return_seqs else b"",
+        result.head_seq,
+        result.count,
+        _BOOL[result.created],
+        _BOOL[result.deduped],
+        result.epoch,
     )
 
 
 def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:t`."""
-    if head.content is Content.JSON or head.content is Content.NONE:
+    if head.content <= _JSON:
         write = decode_write(body, daemon.limits)
         if head.query:
             _take_json_query(head, write)
