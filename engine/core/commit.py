@@ -108,8 +108,14 @@ class Commit:
         slot.pending.append(change)
         book.touched.append(slot)
         if not slot.dirty:
-            slot.dirty = True
-            book.dirty.append(slot)
+            self._soil(slot, book)
+
+    def _soil(self, slot: Slot, book: ShardBook) -> None:
+        """The slot has a frame that no sync covers; the shard's first one starts the time of the background sync."""
+        slot.dirty = True
+        if not book.dirty:
+            book.next_sync_ms = self.now_ms + self.settings.sync_interval_ms
+        book.dirty.append(slot)
 
     def add_free(self, change: Staged, sync_lsn: int = 0) -> None:
         """Queue a change that has no frame of its own: it follows what is pending before it, and a sync if given."""
@@ -122,8 +128,7 @@ class Commit:
         book = self.books[slot.shard]
         book.wanted = book.wanted or wanted
         if not slot.dirty:
-            slot.dirty = True
-            book.dirty.append(slot)
+            self._soil(slot, book)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +188,6 @@ class Commit:
             book.wanted = False
             book.sync_began_ms = now_ms
             book.sync_began_ns = self.clock.boot_ns()
-            book.next_sync_ms = now_ms + self.settings.sync_interval_ms
             return job
         return None
 
@@ -298,7 +302,7 @@ class Commit:
         if change.ticket is not None:
             change.ticket.fail(error)
         if isinstance(change, StagedAppend):
-            for ticket, _ in change.followers:
+            for ticket, _ in change.followers or ():
                 ticket.fail(error)
 
     # -- marks -----------------------------------------------------------------------------------------------------

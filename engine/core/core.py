@@ -126,6 +126,10 @@ class Core:
         made with. `ack_fsync` makes the answer wait for the disk whatever the class.
         """
         check_batch(batch, self.limits)
+        if key is not None and not 0 < len(key) <= self.limits.idempotency_key_bytes:
+            raise invalid(
+                f"idempotency_key must hold 1 to {self.limits.idempotency_key_bytes} bytes", "idempotency_key"
+            )
         ticket: Ticket[AppendResult] = Ticket()
         if self.parking.blocks(name) or not self._append(ticket, name, batch, key, create, config, ack_fsync):
             self._park(name, ticket, partial(self._append, ticket, name, batch, key, create, config, ack_fsync))
@@ -149,7 +153,9 @@ class Core:
         if create is False or (create is None and name in self.catalog.closed_names):
             raise topic_not_found(name)
         new = configured(name, None, config if config is not None else ConfigChanges())
-        self._check_topic_count()
+        self._check_new_topic()
+        if key is not None:
+            self._check_key_count(self.now())
         self._check_fits(new, payload_bytes(render(batch, 1, 0), 1, 0), None)
         size = sum(map(len, batch.datas)) + sum(len(meta or b"") for meta in batch.metas or ())
         room = ROOM_SLACK + size + len(batch) * (ROOM_SLACK // 4 + self.limits.tag_bytes + self.limits.node_bytes)
@@ -163,8 +169,10 @@ class Core:
     def _append_to(
         self, slot: Slot, ticket: Ticket[AppendResult], batch: Batch, key: bytes | None, ack_fsync: bool, created: bool
     ) -> bool:
-        now = self.now()
-        self._check_writable(slot.shard)
+        shard = self.wal.shards[slot.shard]
+        if self.closing or shard.failed is not None:
+            self._check_writable(slot.shard)
+        now = self._time.now_ms if self._time_is_fresh else self.now()
         digest = b""
         if key is not None:
             digest = batch_digest(batch)
@@ -180,8 +188,7 @@ class Core:
         size = 0
         if config.cap_bytes or config.cap_records or self.limits.total_bytes:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
-        change = StagedAppend(slot, ticket, first, rendered, now)
-        change.key, change.digest, change.created, change.staged_bytes = key, digest, created, size
+        change = StagedAppend(slot, ticket, first, rendered, now, key, digest, created, size)
         if config.durability is Durability.EPHEMERAL:
             if not self._stage_ephemeral(slot, change, count):
                 return False
@@ -222,23 +229,16 @@ class Core:
         self, slot: Slot, ticket: Ticket[AppendResult], key: bytes, digest: bytes, ack_fsync: bool, now: int
     ) -> bool:
         """Answer a write whose key is known; 422 when it holds other records than the first one."""
-        if not 0 < len(key) <= self.limits.idempotency_key_bytes:
-            raise invalid(
-                f"idempotency_key must hold 1 to {self.limits.idempotency_key_bytes} bytes", "idempotency_key"
-            )
         flying = slot.keys.get(key)
         if flying is not None:
             if flying.digest != digest:
                 raise _mismatch(key)
-            flying.followers.append((ticket, ack_fsync))
+            flying.followers = [*(flying.followers or ()), (ticket, ack_fsync)]
             return True
         topic = slot.topic
         known = topic.idempotency.find(key, now)
         if known is None:
-            if topic.idempotency.store.live >= self.limits.idempotency_keys:
-                topic.idempotency.store.expire(now)
-                if topic.idempotency.store.live >= self.limits.idempotency_keys:
-                    raise _capped("idempotency_keys", self.limits.idempotency_keys)
+            self._check_key_count(now)
             return False
         if known.digest != digest:
             raise _mismatch(key)
@@ -267,7 +267,7 @@ class Core:
         slot = self.catalog.tip.get(name)
         config = configured(name, None if slot is None else slot.config, changes)
         if slot is None:
-            self._check_topic_count()
+            self._check_new_topic()
             if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), ROOM_SLACK):
                 return False
             self._create(name, config, ticket)
@@ -288,9 +288,8 @@ class Core:
         return True
 
     def _create(self, name: str, config: TopicConfig, ticket: Ticket[TopicPut] | None) -> Slot:
-        """Stage a Create; the caller has checked the name, the caps and the room."""
+        """Stage a Create; the caller has checked that it may be made, and that there is room."""
         epoch = self.catalog.epoch + 1
-        self._check_writable(self.catalog.shard_of(epoch))
         slot = self.catalog.add_tip(name, epoch, epoch, config)
         now = self.now()
         slot.last_write_ms = now
@@ -530,7 +529,16 @@ class Core:
         if failed is not None:
             raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
 
-    def _check_topic_count(self) -> None:
+    def _check_key_count(self, now: int) -> None:
+        keys, keys_max = self.catalog.keys, self.limits.idempotency_keys
+        if keys.live >= keys_max:
+            keys.expire(now)
+            if keys.live >= keys_max:
+                raise _capped("idempotency_keys", keys_max)
+
+    def _check_new_topic(self) -> None:
+        """Whether one more topic may be made now."""
+        self._check_writable(self.catalog.shard_of(self.catalog.epoch + 1))
         if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
             raise _capped("max_topics", self.limits.topics)
 

@@ -59,17 +59,22 @@ class StagedAppend(Staged):
         first_seq: int,
         rendered: Rendered,
         ts: int,
+        key: bytes | None,
+        digest: bytes,
+        created: bool,
+        staged_bytes: int,
     ) -> None:
-        Staged.__init__(self, slot, ticket)
+        self.slot = slot
+        self.ticket = ticket
+        self.end_lsn = self.sync_lsn = self.ack_lsn = self.lsn = 0
         self.first_seq = first_seq
         self.rendered = rendered
         self.ts = ts
-        self.lsn = 0
-        self.key: bytes | None = None
-        self.digest = b""
-        self.created = False
-        self.staged_bytes = 0
-        self.followers: list[tuple[Ticket[AppendResult], bool]] = []
+        self.key = key
+        self.digest = digest
+        self.created = created
+        self.staged_bytes = staged_bytes
+        self.followers: list[tuple[Ticket[AppendResult], bool]] | None = None
         """Retries with the same key that arrived while this one was being committed, and whether they want a sync."""
 
     def apply(self, catalog: Catalog, now_ms: int) -> AppendResult:

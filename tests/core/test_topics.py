@@ -216,3 +216,14 @@ def test_defaults_are_the_seventeen_of_the_specification() -> None:
     hand.write("t", 1)
     assert hand.core.state("t").config == TopicConfig()
     assert len(TopicConfig.__struct_fields__) == 17
+
+
+def test_a_write_refused_for_its_key_leaves_no_topic_either() -> None:
+    hand = Hand(limits=Limits(idempotency_keys=1))
+    hand.write("t", 1, key=b"1")
+    for key, code in ((b"", Code.INVALID_REQUEST), (b"k" * 257, Code.INVALID_REQUEST), (b"2", Code.THROTTLED)):
+        with refusal(code):
+            hand.core.append("new", Batch.of([1]), key=key)
+    hand.settle()
+    with refusal(Code.TOPIC_NOT_FOUND):
+        hand.core.state("new")
