@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.kit import Case, Keys
-from tests.conformance.wire import Target
+from tests.conformance.wire import Connection, Target, render_request
 
 READY_WITHIN_S = 20.0
 STOPPED_WITHIN_S = 30.0
@@ -37,13 +37,20 @@ class NoDaemon(Exception):
     """The daemon did not start or did not stop as it should."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Daemon:
     """A running daemon and its two doors."""
 
     process: subprocess.Popen[bytes]
     tcp: Target
     unix: Target
+    _is_asked: bool = False
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, once: a second one would mean "at once"."""
+        if not self._is_asked:
+            self._is_asked = True
+            self.process.send_signal(signal.SIGTERM)
 
 
 @contextmanager
@@ -54,7 +61,7 @@ def running(keys: str | None) -> Iterator[Daemon]:
         try:
             yield daemon
         finally:
-            daemon.process.send_signal(signal.SIGTERM)
+            daemon.ask_to_stop()
             try:
                 status = daemon.process.wait(STOPPED_WITHIN_S)
             except subprocess.TimeoutExpired as error:
@@ -82,9 +89,19 @@ def _start(directory: Path, keys: str | None) -> Daemon:
             process.kill()
             raise NoDaemon(f"topicsd did not get ready: {log.read_text()[-2000:]}")
         time.sleep(0.02)
-    return Daemon(
-        process, Target("127.0.0.1", int(port_file.read_text()), None), Target("localhost", 0, str(socket_path))
-    )
+    tcp = Target("127.0.0.1", int(port_file.read_text()), None)
+    while not _is_ready(tcp):
+        if time.monotonic() > deadline:
+            process.kill()
+            raise NoDaemon("topicsd answers, but does not get ready")
+        time.sleep(0.02)
+    return Daemon(process, tcp, Target("localhost", 0, str(socket_path)))
+
+
+def _is_ready(target: Target) -> bool:
+    with Connection(target) as connection:
+        connection.send(render_request("GET", "/v0/ready", target.host_header))
+        return connection.read_response().status == 200
 
 
 @contextmanager

@@ -6,7 +6,6 @@ last test makes sure that none was left out at all of them.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -63,7 +62,7 @@ def test_a_stop_is_the_last_event() -> None:
         stream = watch(api, {topic: {}})
         stream.seek("caught-up")
         api.leave()
-        daemon.process.send_signal(signal.SIGTERM)
+        daemon.ask_to_stop()
         with stream:
             event = stream.next_named("error")
             assert event.data["error"] == "server_shutting_down"
@@ -79,5 +78,5 @@ def test_a_long_poll_is_answered_at_a_stop() -> None:
         connection.send(api.bytes_of("POST", f"/v0/topics/{topic}/diff", {"wait_ms": 20_000}))
         api.state(topic)
         api.leave()
-        daemon.process.send_signal(signal.SIGTERM)
+        daemon.ask_to_stop()
         assert connection.read_response(8.0).status in (200, 503)
