@@ -7,16 +7,22 @@ again and compares, so that a page that lags behind the code fails `make quick`.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from engine.errors import RETRYABLE, STATUS, Code, StoreError
+from engine.types import TopicConfig
 from topics_cli import exits
 from topics_cli.options import Command, Option
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
 from topics_daemon.config import SETTINGS, Kind, Setting, show
+from topics_daemon.head import Content
+from topics_daemon.routes.table import ROUTES, Body, Route
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -55,6 +61,37 @@ WHEN: Final[dict[Code, str]] = {
     Code.COLD_UNAVAILABLE: "the record lies in the cold tier, which does not answer",
     Code.READ_ONLY: "the log's disk failed: reads go on, writes wait for a restart; an unknown outcome says so",
     Code.DISK_FULL: "no room; reads, deletes and acks go on, and writing resumes by itself",
+}
+
+
+ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
+    ("GET", "/v0/health"): "the process is there, whatever the disk does; also `/healthz`",
+    ("GET", "/v0/ready"): "recovered, not stopping, and taking writes; else 503; also `/readyz`",
+    ("GET", "/v0/topics"): "topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
+    ("GET", "/v0/topics/:topic"): "its state; `touch=false` leaves its recency alone",
+    ("PUT", "/v0/topics/:topic"): "create it (201), or change the fields given (200)",
+    ("DELETE", "/v0/topics/:topic"): "drop it with everything in it; `if_empty=true`",
+    ("POST", "/v0/topics/:topic"): (
+        "write: `records` of `{data, tag?, node?, meta?}`, or a value a line, or a text a line; `idempotency_key`, "
+        '`create`, `config`, `ack: "fsync"`; `return_seqs=false`'
+    ),
+    ("POST", "/v0/topics/:topic/diff"): (
+        "read a page after `from_seq`; `limit`, `max_bytes`, `node`, `match`, `from_ts`, `to_seq`, `epoch`, "
+        "`include_tags`, `include_meta`, `include_data`, `wait_ms`; NDJSON with `Accept: application/x-ndjson`"
+    ),
+    ("POST", "/v0/topics/:topic/delete"): "delete records for good: `before_seq`, `match`, `seqs`, ANDed",
+    ("GET", "/v0/topics/:topic/records/:param"): "one record by seq, or 404 with why it is gone",
+    ("POST", "/v0/write"): "write several topics at once, each whole or not at all: 200, 207 or the common error",
+    ("POST", "/v0/diff"): "read several topics at once; `min_bytes`, `max_bytes`, `max_wait_ms`",
+    ("POST", "/v0/watch"): "a watch session on up to 256 topics; gives its `stream_url`; `lenient=true`",
+    ("GET", "/v0/watch/:param"): "its stream of server-sent events; resumes with `Last-Event-ID`",
+}
+"""What each route is for, by method and path; the two spellings of a probe count as one."""
+
+_MEDIA: Final = {
+    Content.JSON: "application/json",
+    Content.NDJSON: "application/x-ndjson",
+    Content.LINES: "text/x-lines",
 }
 
 
@@ -192,6 +229,34 @@ def command_line_page() -> str:
     return "".join(parts)
 
 
+def documented_routes() -> list[tuple[str, str, Route]]:
+    """Method, path and route of all but the short spellings of the probes."""
+    return [
+        (method, "/" + "/".join(pattern), route)
+        for pattern, methods in ROUTES.items()
+        if pattern[0] == "v0"
+        for method, route in methods.items()
+    ]
+
+
+def routes_page() -> str:
+    """Every route of the daemon, and every field of a topic's configuration."""
+    routes = []
+    for method, path, route in documented_routes():
+        kinds = "" if route.body is Body.IGNORED else ", ".join(f"`{_MEDIA[kind]}`" for kind in sorted(route.kinds))
+        routes.append((method, f"`{path}`", kinds, ROUTE_ABOUT[method, path]))
+    helps = {name: text for name, _, text, _ in CONFIG_FIELDS}
+    defaults = msgspec.to_builtins(TopicConfig())
+    fields = [(f"`{name}`", f"`{json.dumps(value)}`", helps[name]) for name, value in defaults.items()]
+    return (
+        f"{_MADE}# Routes\n\nOver TCP and the Unix socket alike, HTTP/1.1. Errors are in [errors.md](errors.md). The "
+        "README shows answers; `tests/conformance/` holds every sentence of the wire.\n\n"
+        + _table(("method", "path", "body", ""), routes)
+        + "\n## Configuration of a topic\n\nWhat `PUT /v0/topics/:topic` takes, any subset of it, and what every "
+        "answer shows.\n\n" + _table(("field", "default", ""), fields)
+    )
+
+
 def adr_index() -> str:
     """The list of decisions."""
     rows = []
@@ -213,6 +278,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/limits.md": limits_page,
     "docs/reference/command-line.md": command_line_page,
+    "docs/reference/routes.md": routes_page,
     "docs/adr/README.md": adr_index,
 }
 

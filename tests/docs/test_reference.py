@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import Code
 from engine.version import VERSION
-from scripts.docs import PAGES, WHEN
+from scripts.docs import PAGES, ROUTE_ABOUT, WHEN, documented_routes
 from scripts.sample import events
 from tests.style.sources import ROOT, text, tracked
 
@@ -24,6 +24,10 @@ def test_a_generated_page_is_what_the_code_says(page: str) -> None:
 
 def test_every_error_code_says_when_it_is_given() -> None:
     assert set(WHEN) == set(Code)
+
+
+def test_every_route_says_what_it_is_for() -> None:
+    assert set(ROUTE_ABOUT) == {(method, path) for method, path, _ in documented_routes()}
 
 
 def _required() -> dict[str, set[str]]:
