@@ -172,6 +172,8 @@ class ShardWalk:
         self._heard = heard
         self._at = self.end_lsn
         """Where the next frame is looked for: at `end_lsn`, or where the log was found to go on."""
+        self._nothing: Ahead | None = None
+        """What `_resume` saw, if it saw no frame: the same look need not be taken twice."""
         self._run_lsn = 0
         for before, after in pairwise(pieces):
             if after.file.run > before.file.run:
@@ -258,20 +260,26 @@ class ShardWalk:
                 return index + 1
         # In what a recovery copied, the log may go on where an older file once began. The first header behind proves it
         # by pointing back to here: there is no frame between.
-        first = self._look_ahead(self._at, stop_at_first=True).first
+        ahead = self._look_ahead(self._behind(), stop_at_first=True)
+        first = ahead.first
+        self._nothing = ahead if first is None else None
         if first is not None and first.lsn > self._at and first.back == back_to(self.last_lsn, first.lsn):
             self._at = first.lsn
             return self._index_of(first.lsn)
         return None
 
+    def _behind(self) -> int:
+        """Where evidence begins: where MANIFEST recorded the end of a synced frame, the next one begins a block."""
+        return align_block(self._at) if self._at == self._known_end else self._at
+
     def _bytes(self, index: int, lsn: int, length: int) -> bytes:
         """Bytes of the stream out of one file; fewer at its end."""
-        window = Window(self._fs, self.pieces[index].file)
+        file = self.pieces[index].file
+        handle = self._fs.open(file.path, OpenMode.READ)
         try:
-            buffer, start = window.at(lsn, length)
-            return buffer[start : start + length]
+            return self._fs.pread(handle, length, file.offset(lsn))
         finally:
-            window.close()
+            self._fs.close(handle)
 
     def _judge(self, index: int) -> CorruptionGap | None:
         """The verdict where no frame follows: None at the end of the log, or the gap of an isolated frame."""
@@ -333,8 +341,7 @@ class ShardWalk:
     def _unreadable(self, index: int) -> tuple[Evidence, Ahead, int]:
         """The evidence about a place that holds no header that can be believed."""
         lsn = self._at
-        # Where MANIFEST recorded the end of a synced frame, the next one can only begin on the next block.
-        ahead = self._look_ahead(align_block(lsn) if lsn == self._known_end else lsn)
+        ahead = self._nothing or self._look_ahead(self._behind())
         spot = lsn
         before = None if ahead.first is None else ahead.first.lsn - ahead.first.back
         if ahead.nonzero_lsn is not None:
