@@ -1,7 +1,8 @@
 """The program: reads the command line, runs one command, and turns whatever happens into an exit code.
 
-The commands of the hot path are read by the small parser and run at once; everything else (and everything that it
-gives up on) goes through Typer, which is imported only then. Both end in the same functions with the same values.
+Plain command lines are read by the small parser and run at once, so that the hot commands start fast and the others
+not slowly; whatever it gives up on (help, mistakes) goes through Typer, which is imported only then. Both end in the
+same functions with the same values.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 
 from topics_cli import exits
-from topics_cli.exits import Failure, OutputClosed, Stopped
+from topics_cli.exits import Failure, OutputClosed, Stopped, usage
 from topics_cli.parse import maybe_parse
 from topics_cli.session import Session
 from topics_cli.table import COMMANDS, COMMON
@@ -26,9 +27,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        light = maybe_parse(words, COMMANDS, COMMON)
-        if light is not None:
-            return run(*light)
+        plain = maybe_parse(words, COMMANDS, COMMON)
+        if plain is not None:
+            return run(*plain)
         from topics_cli.full import run_full
 
         return run_full(words)
@@ -46,6 +47,9 @@ def run(command: Command, values: dict[str, Any]) -> int:
         return code
     except Failure as failure:
         return _with_output(session, session.report(failure))
+    except UnicodeEncodeError:
+        # Bytes that are no text can only have come from the command line, as a tag, node or name.
+        return _with_output(session, session.report(usage("an argument is not UTF-8", "only data may be anything")))
     except Stopped as stopped:
         return _with_output(session, stopped.exit_code)
     except OutputClosed:

@@ -53,7 +53,18 @@ class Request:
 class Call:
     """One request on its way, through as many connections as it takes."""
 
-    __slots__ = ("_client", "_tries", "_until", "begun", "channel", "failing_since", "held_by", "request", "resume_at")
+    __slots__ = (
+        "_client",
+        "_tries",
+        "_until",
+        "begun",
+        "channel",
+        "failing_since",
+        "held_by",
+        "request",
+        "resume_at",
+        "was_told",
+    )
 
     def __init__(self, client: Client, channel: Channel, request: Request) -> None:
         self._client = client
@@ -62,6 +73,7 @@ class Call:
         self.begun = time.monotonic()
         self.failing_since = 0.0
         """When the present row of failures began; 0 while all is well."""
+        self.was_told = False
         self.held_by = ""
         """What we wait for, for people."""
         self.resume_at = 0.0
@@ -223,10 +235,13 @@ class Client:
         return self.call(self.request("GET", target))
 
     def show_wait(self, call: Call) -> None:
-        """On a terminal, say what is waited for once it has taken a second."""
-        if not self.talk.is_live:
-            return
+        """Say what is waited for once it has taken a second: redrawn on a terminal, once elsewhere."""
         now = time.monotonic()
+        if not self.talk.is_live:
+            if call.failing_since and now - call.failing_since > PATIENCE_S and not call.was_told:
+                call.was_told = True
+                self.talk.note(f"topics: {call.held_by}; trying again")
+            return
         since = call.failing_since or call.begun + call.request.lingers_s
         if now - since > PATIENCE_S:
             self.talk.progress(
@@ -248,6 +263,13 @@ class Client:
 
 
 _EXITS = {401: exits.NOT_ALLOWED, 403: exits.NOT_ALLOWED, 429: exits.TRY_AGAIN, 503: exits.TRY_AGAIN}
+_CODE_HINTS = {
+    "topic_full": "raise its caps (topics set), delete records, or let it evict: topics set T discard=old",
+    "disk_full": "free space on the daemon's disk; reading and deleting still work, writing resumes by itself",
+    "topic_exists_incompatible": "the type of a topic never changes: use another name",
+    "idempotency_mismatch": "this key was used for other records: use another key",
+    "topic_not_empty": "delete its records first, or leave --if-empty out",
+}
 _HINTS = {
     401: "give a key: --key-file FILE, TOPICS_KEY or TOPICS_KEY_FILE",
     403: "use a key that has the scope and the prefix",
@@ -267,7 +289,8 @@ def api_error(answer: Answer) -> ApiError:
     except (ValueError, LookupError, TypeError):
         pass
     exit_code = _EXITS.get(answer.status, exits.FAILED)
-    return ApiError(answer.status, code, message, answer.body, _HINTS.get(answer.status, ""), exit_code)
+    hint = _CODE_HINTS.get(code) or _HINTS.get(answer.status, "")
+    return ApiError(answer.status, code, message, answer.body, hint, exit_code)
 
 
 def quote(text: str) -> str:

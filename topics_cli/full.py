@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from topics_cli import app, exits
-from topics_cli.exits import usage
+from topics_cli.exits import Failure, usage
 from topics_cli.nearest import nearest
 from topics_cli.options import FLAG, TEXT, Argument, Command, Option
 from topics_cli.session import Session
@@ -38,6 +38,14 @@ def run_full(words: list[str]) -> int:
         return _report_usage(error, words)
     except typer.Abort:
         return exits.INTERRUPTED
+    except Failure as failure:
+        return _report(failure, words)
+    except (BrokenPipeError, SystemExit):
+        # Typer leaves by SystemExit only when the reader of a help page has gone.
+        app.silence_stdout()
+        return exits.CLOSED_PIPE
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
         app.silence_stdout()
         return exits.CLOSED_PIPE
@@ -56,7 +64,6 @@ def build(commands: list[Command]) -> typer.Typer:
         name="topics",
         help="An append-only event log on one machine: write, read and follow topics.",
         add_completion=False,
-        no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         rich_markup_mode=None if not sys.stdout.isatty() else "rich",
         pretty_exceptions_enable=False,
@@ -166,8 +173,12 @@ def _report_usage(error: Any, words: list[str]) -> int:
         near = nearest(name, list(COMMANDS))
         message = f"there is no command {name!r}"
         hint = f"did you mean {' or '.join(near)}?" if near else hint
-    values = {"output": "json"} if _wants_json(words) else {}
-    return Session(values).report(usage(message[:1].lower() + message[1:].rstrip("."), hint))
+    return _report(usage(message[:1].lower() + message[1:].rstrip("."), hint), words)
+
+
+def _report(failure: Failure, words: list[str]) -> int:
+    """Say a failure in the form that the words ask for, though they could not be read."""
+    return Session({"output": "json"} if _wants_json(words) else {}).report(failure)
 
 
 def _wants_json(words: list[str]) -> bool:

@@ -106,7 +106,7 @@ class Command:
         self.options = options
         self.examples = examples
         self.is_light = is_light
-        """Whether the command must start without Typer."""
+        """Whether the command must start without importing anything heavy."""
         self.passes_through = passes_through
         """Whether its words belong to another program."""
 

@@ -55,9 +55,9 @@ class Out:
             self.flush()
 
     def line(self, text: str) -> None:
-        """A line of text made by us; names and values of others inside are escaped on a terminal."""
+        """A line of text made by us, in cells that tabs divide; what is in them is escaped on a terminal."""
         if self.is_terminal:
-            self.write(for_terminal(text) + b"\n")
+            self.write(b"  ".join([for_terminal(cell) for cell in text.split("\t")]) + b"\n")
         else:
             self.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
@@ -68,7 +68,7 @@ class Out:
     def document(self, body: bytes) -> None:
         """An answer of the API as it is, and a line feed."""
         if self.is_terminal and self.form != RAW:
-            self.line(body.decode("utf-8", "backslashreplace"))
+            self.text(body)
         else:
             self.write(body + b"\n")
 

@@ -68,6 +68,11 @@ class Gap:
         at = line.index(b'"reason":"') + 10
         self.reason = line[at : line.index(b'"', at)].decode()
 
+    @property
+    def resume_seq(self) -> int:
+        """The seq behind which reading goes on: a topic that was made anew is read from its beginning."""
+        return 0 if self.reason == "recreated" else self.last
+
 
 class Page:
     """One page: its records as lines without line feed, and where it ends."""

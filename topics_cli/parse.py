@@ -1,8 +1,9 @@
-"""The small parser: words to values, for the commands that must start fast.
+"""The small parser: words to values, without importing anything.
 
 It follows the option table as Typer's parser does (options anywhere, `--name value`, `--name=value`, `-n5`, flags in a
 row, `--` ends options), and gives up with None at whatever is unusual: help, anything unknown, missing or badly
-written. The full program then reads the same words, and says what is wrong with them. A test holds the two together.
+written, and at commands whose words are another program's. The full program then reads the same words, and says what
+is wrong with them. A test holds the two together.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 def maybe_parse(
     words: list[str], commands: dict[str, Command], common: tuple[Option, ...]
 ) -> tuple[Command, dict[str, Any]] | None:
-    """The light command that `words` call and its values, or None when the full program has to look at them."""
+    """The command that `words` call and its values, or None when the full program has to look at them."""
     values: dict[str, Any] = {}
     at = _take_leading(words, common, values)
     if at is None or at >= len(words):
         return None
     command = commands.get(words[at])
-    if command is None or not command.is_light:
+    if command is None or command.passes_through:
         return None
     given = _take(words[at + 1 :], command, common)
     if given is None:

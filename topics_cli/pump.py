@@ -354,7 +354,7 @@ class Pump:
         client.talk.say(f"topics: stopped; {self.how_far()}")
         if self.done_to and self._source is not None:
             name = self._source.name or "INPUT"
-            client.talk.say(f"  go on with: tail -n +{self.done_number + 1} {name} | topics write {self._plan.topic}")
+            client.talk.say(f"  the rest of it: tail -n +{self.done_number + 1} {name}")
         raise Stopped(client.stop.signum)
 
     def _show_progress(self) -> None:

@@ -130,7 +130,8 @@ class Render:
             pairs = [(name, fields.value(name)) for name in names]
             inside = ",".join(f"{encode_basestring(name)}:{value or 'null'}" for name, value in pairs)
             return ("{" + inside + "}").encode("utf-8", "surrogatepass")
-        return "\t".join([fields.text(name) for name in names]).encode("utf-8", "backslashreplace")
+        cells = [fields.text(name) for name in names]
+        return ("  " if self.out.is_terminal else "\t").join(cells).encode("utf-8", "backslashreplace")
 
 
 class Picker:

@@ -1,6 +1,6 @@
 """Every command of the command line, as data.
 
-Typer's commands (`full`) and the small parser (`parse`) are both made from here. A new command is a row, and a
+Typer's commands (`full`) are made from here, and the small parser (`parse`) reads by it. A new command is a row, and a
 function in the file of its noun under `commands/`.
 """
 

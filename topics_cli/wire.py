@@ -229,6 +229,7 @@ class Channel:
         """Move whole chunks from the input to the body; True when the last one was there."""
         data = self._input
         at = 0
+        done = False
         while True:
             end = data.find(b"\r\n", at)
             if end < 0:
@@ -238,13 +239,15 @@ class Channel:
             except ValueError:
                 raise Lost("the answer is not HTTP") from None
             if size == 0:
-                return data.find(b"\r\n\r\n", end - 2 if end > at else end) >= 0
+                # The last chunk; trailers may follow it, and an empty line ends them.
+                done = data.find(b"\r\n\r\n", end) >= 0
+                break
             if len(data) < end + 2 + size + 2:
                 break
             self._body.append(bytes(data[end + 2 : end + 2 + size]))
             at = end + 2 + size + 2
         del data[:at]
-        return False
+        return done
 
 
 def _connect(where: Where) -> tuple[_socket.socket, bool]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from engine.types import ConfigChanges
-from tests.cli.support import Daemon
+from tests.cli.support import Daemon, clean_environment, command, run
 from topics_cli.table import CONFIG_FIELDS
 
 
@@ -147,7 +149,39 @@ def test_errors_explains_a_code_without_a_daemon(shared: Daemon, code: str) -> N
     assert shared.run("errors", "nonsense").returncode == 3
 
 
-def test_an_unknown_field_of_a_newer_client_is_told(shared: Daemon, topic: str) -> None:
-    shared.ok("create", topic)
-    done = shared.run("tail", topic)
-    assert done.stderr == b""
+@pytest.mark.slow
+def test_everything_works_over_tcp_too(place: Path) -> None:
+    daemon = Daemon(place, TOPICS_PORT="0", TOPICS_PORT_FILE=str(place / "port"))
+    daemon.start()
+    try:
+        url = f"http://127.0.0.1:{(place / 'port').read_text().strip()}"
+        values = b"".join(b"%d\n" % number for number in range(3000))
+        done = run("write", "t", "--json", "--url", url, stdin=values, environment=clean_environment())
+        assert (done.returncode, done.stdout) == (0, b"t 1-3000\n"), done.stderr
+        done = run("tail", "t", "--from", "0", environment={**clean_environment(), "TOPICS_URL": url})
+        assert done.stdout == values
+        text = run("status", "--url", url, environment=clean_environment()).stdout.decode()
+        assert f"where\t{url}\nwhy there\t--url\n" in text
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.slow
+def test_serve_becomes_the_daemon_with_its_options(place: Path) -> None:
+    words = ["serve", "--data-dir", str(place / "data"), "--socket", str(place / "s.sock"), "--port", "none"]
+    with subprocess.Popen(command(*words), env=clean_environment(), stderr=subprocess.DEVNULL, stdout=-3) as serving:
+        try:
+            done = run(
+                "write",
+                "t",
+                "x",
+                "--socket",
+                str(place / "s.sock"),
+                "--retry-for",
+                "15s",
+                environment=clean_environment(),
+            )
+            assert done.stdout == b"t 1-1\n", done.stderr
+        finally:
+            serving.terminate()
+        assert serving.wait(15) == 0

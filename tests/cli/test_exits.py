@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import Daemon, clean_environment, run
+from topics_cli.where import Where
+from topics_cli.wire import Channel, Lost
 
 
 @contextmanager
@@ -135,6 +137,7 @@ def test_a_busy_daemon_and_a_lost_connection_are_tried_again(place: Path) -> Non
         assert (done.returncode, done.stdout) == (0, b"t 1-1\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_retry_after_is_waited_for(place: Path) -> None:
     with answering(place, refusal(429, "throttled", b"Retry-After: 1\r\n"), OK) as (environment, _):
         begun = time.monotonic()
@@ -182,3 +185,48 @@ def test_the_key_is_presented_and_its_first_line_counts(place: Path) -> None:
         run("write", "t", "x", environment={**environment, "TOPICS_KEY": "other"})
     assert b"Authorization: Bearer secret\r\n" in seen[0]
     assert b"Authorization: Bearer other\r\n" in seen[1]
+
+
+def test_an_argument_that_is_no_text_is_a_mistake_on_the_command_line(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic)
+    bad = b"\xff"
+    lines: list[list[str | bytes]] = [["tail", topic, "--tag", bad], ["write", topic, "x", "--tag", bad], ["ls", bad]]
+    for words in lines:
+        done = shared.run(*words)
+        assert done.returncode in (1, 2), done
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_retry_is_told_once_where_nobody_watches(place: Path) -> None:
+    done = run("ls", "--socket", str(place / "none"), "--retry-for", "1500ms", environment=clean_environment())
+    assert done.returncode == 69
+    assert done.stderr.count(b"trying again") == 1
+    done = run("ls", "--socket", str(place / "none"), "--retry-for", "1500ms", "-q", environment=clean_environment())
+    assert b"trying again" not in done.stderr
+
+
+def test_an_answer_may_come_in_any_pieces(place: Path) -> None:
+    chunked = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    half = len(WRITTEN) // 2
+    for part in (WRITTEN[:half], WRITTEN[half:]):
+        chunked += b"%x;x=y\r\n%b\r\n" % (len(part), part)
+    chunked += b"0\r\n\r\n"
+    for size in (1, 7, 1000):
+        taken = Channel(Where("here", path="/x"))
+        assert feed(taken, chunked, size) == WRITTEN
+        assert feed(taken, OK, size) == WRITTEN
+    for wrong in (b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+        with pytest.raises(Lost):
+            feed(Channel(Where("here", path="/x")), wrong, 5)
+
+
+def feed(channel: Channel, answer: bytes, size: int) -> bytes:
+    """What a channel makes of an answer that comes in pieces."""
+    channel._reset()
+    for at in range(0, len(answer), size):
+        found = channel._take(answer[at : at + size])
+        if found is not None:
+            assert at + size >= len(answer)
+            return found.body
+    raise AssertionError("the answer was not whole")

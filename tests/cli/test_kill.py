@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.support import INT, Daemon, finish, read_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_write_through_three_kills_puts_every_line_in_once_and_in_order(mortal: Daemon) -> None:
     values = [b'{"i":%d,"pad":"%s"}\n' % (number, b"x" * 60) for number in range(12_000)]

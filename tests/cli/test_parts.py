@@ -16,6 +16,7 @@ from topics_cli.options import read_duration
 from topics_cli.pages import read_json_page, read_page
 from topics_cli.rawjson import NotJson, check, elements, maybe_pick, members, read_pointer
 from topics_cli.render import read_template
+from topics_cli.table import COMMANDS
 from topics_cli.talk import escape
 from topics_cli.times import read_time
 from topics_cli.where import Where, find
@@ -165,8 +166,16 @@ def test_the_place_of_the_daemon_is_found_in_order(place: Path, monkeypatch: pyt
             find(None, wrong, {})
 
 
-@pytest.mark.parametrize("words", [["write", "t", "x"], ["tail", "t"], ["diff", "t"], ["get", "t", "1"]])
-def test_the_fast_commands_start_without_anything_heavy(words: list[str]) -> None:
+CALLS = {"write": ["x"], "tail": [], "diff": [], "get": ["1"]}
+
+
+def test_the_fast_commands_are_those_that_must_be() -> None:
+    assert {command.name for command in COMMANDS.values() if command.is_light} == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_fast_commands_start_without_anything_heavy(name: str) -> None:
+    words = [name, "t", *CALLS[name]]
     heavy = (
         "typer rich httpx anyio msgspec click pydantic json re enum typing dataclasses argparse socket ssl "
         "asyncio subprocess threading logging inspect pathlib importlib.metadata difflib hypothesis engine"

@@ -13,18 +13,26 @@ import pytest
 from tests.cli.support import INT, TERM, Daemon, command, finish, read_until
 
 
-@pytest.fixture
-def twenty(shared: Daemon, topic: str) -> str:
-    """A topic of twenty records, tagged odd and even, from two nodes."""
+def write_twenty(daemon: Daemon, topic: str) -> str:
+    """Make a topic of twenty records, tagged odd and even; the first two have a node."""
+    records = b""
     for number in range(1, 21):
-        tag = "odd" if number % 2 else "even"
-        if number <= 2:
-            shared.ok("write", topic, "--tag", tag, "--node", f"n{number}", str(number))
-    records = b"".join(
-        b'{"data":"%d","$tag":"%b"}\n' % (number, b"odd" if number % 2 else b"even") for number in range(3, 21)
-    )
-    shared.ok("write", topic, "--records", stdin=records)
+        node = b'"$node":"n%d",' % number if number <= 2 else b""
+        records += b'{%b"data":"%d","$tag":"%b"}\n' % (node, number, b"odd" if number % 2 else b"even")
+    daemon.ok("write", topic, "--records", stdin=records)
     return topic
+
+
+@pytest.fixture(scope="module")
+def twenty(shared: Daemon) -> str:
+    """A topic of twenty records, to be read only."""
+    return write_twenty(shared, "twenty")
+
+
+@pytest.fixture
+def own(shared: Daemon, topic: str) -> str:
+    """A topic of twenty records of this test alone."""
+    return write_twenty(shared, topic)
 
 
 def numbers(out: bytes) -> list[int]:
@@ -60,9 +68,9 @@ def test_tail_begins_and_ends_where_it_is_told(
     assert numbers(shared.ok("tail", twenty, *words)) == expected
 
 
-def test_the_last_records_are_found_behind_deleted_ones(shared: Daemon, twenty: str) -> None:
-    shared.ok("delete", twenty, "--seq", "6-19")
-    assert numbers(shared.ok("tail", twenty, "-n", "3")) == [4, 5, 20]
+def test_the_last_records_are_found_behind_deleted_ones(shared: Daemon, own: str) -> None:
+    shared.ok("delete", own, "--seq", "6-19")
+    assert numbers(shared.ok("tail", own, "-n", "3")) == [4, 5, 20]
 
 
 def test_max_is_exact_while_following_a_burst(shared: Daemon, topic: str) -> None:
@@ -113,18 +121,19 @@ def test_ctrl_c_ends_a_follower_with_130_and_a_hint(shared: Daemon, twenty: str)
     assert said == f"topics: stopped; go on with: topics tail {twenty} -f --from 20\n".encode()
 
 
-def test_sigterm_ends_a_follower_with_143_and_saves_its_cursor(shared: Daemon, twenty: str, place: Path) -> None:
+def test_sigterm_ends_a_follower_with_143_and_saves_its_cursor(shared: Daemon, own: str, place: Path) -> None:
     cursor = place / "place"
-    follower = shared.start_command("tail", "-f", twenty, "--from", "15", "--cursor", str(cursor))
+    follower = shared.start_command("tail", "-f", own, "--from", "15", "--cursor", str(cursor))
     read_until(follower, 5)
     assert finish(follower, TERM)[0] == 143
-    assert json.loads(cursor.read_bytes())[twenty]["seq"] == 20
-    shared.ok("write", twenty, "21")
-    assert numbers(shared.ok("tail", twenty, "--cursor", str(cursor))) == [21]
-    assert shared.ok("tail", twenty, "--cursor", str(cursor)) == b""
+    assert json.loads(cursor.read_bytes())[own]["seq"] == 20
+    shared.ok("write", own, "21")
+    assert numbers(shared.ok("tail", own, "--cursor", str(cursor))) == [21]
+    assert shared.ok("tail", own, "--cursor", str(cursor)) == b""
     assert [path.name for path in place.iterdir()] == ["place"]
 
 
+@pytest.mark.slow
 def test_a_cursor_never_runs_ahead_of_what_was_written_out(shared: Daemon, topic: str, place: Path) -> None:
     shared.ok("write", topic, stdin=b"".join(b"%d\n" % number for number in range(60_000)))
     cursor = place / "place"
@@ -164,6 +173,7 @@ def test_a_closed_pipe_ends_it_silently_with_141(shared: Daemon, twenty: str) ->
     assert (done.stdout, done.stderr) == (b"11\n141\n", b"")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_stopped_reading_does_not_keep_a_signal_waiting(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, stdin=b"".join(b"%d %b\n" % (number, b"x" * 100) for number in range(5000)))
     reader = shared.start_command("tail", topic, "--from", "0")
@@ -183,6 +193,20 @@ def test_a_topic_that_is_dropped_and_made_again_is_followed_with_a_gap(shared: D
     code, _, said = finish(follower)
     assert code == 0
     assert b"was dropped" in said
+
+
+def test_a_cursor_of_a_topic_that_was_made_anew_reads_it_from_its_beginning(
+    shared: Daemon, topic: str, place: Path
+) -> None:
+    cursor = str(place / "place")
+    shared.ok("write", topic, "old", "old", "old")
+    shared.ok("tail", topic, "--cursor", cursor)
+    shared.ok("drop", topic, "--yes")
+    shared.ok("write", topic, "new", "new2")
+    done = shared.run("tail", topic, "--cursor", cursor)
+    assert done.stdout == b"new\nnew2\n"
+    assert done.stderr == f"gap {topic} 1-2 recreated\n".encode()
+    assert shared.run("tail", topic, "--cursor", cursor).stdout == b""
 
 
 def test_fields_and_templates_pick_from_each_record(shared: Daemon, topic: str) -> None:

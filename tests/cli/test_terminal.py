@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.support import Daemon, Terminal, run
 
+pytestmark = pytest.mark.slow
+
 EVIL = '"\\u001b[31mred\\u0007\\u009b31m\\u202eabc\\r\\nx"'
 
 
@@ -86,6 +88,12 @@ def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> Non
     terminal.type(b"\x03")
     assert terminal.end()[0] == 130
     assert shared.ok("tail", topic) == b"a\nb\nc\n"
+
+
+def test_cells_are_divided_by_spaces_on_a_terminal(shared: Daemon, topic: str) -> None:
+    assert f"{topic}  created".encode() in on_terminal(shared, "create", topic).end()[1]
+    shared.ok("write", topic, "--tag", "t", "x")
+    assert b"1  t  x\r\n" in on_terminal(shared, "tail", topic, "--fields", "seq,tag,data").end()[1]
 
 
 def test_a_terminal_that_is_read_from_gets_a_hint(shared: Daemon, topic: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -137,6 +136,7 @@ def test_a_key_that_is_given_makes_a_second_write_of_the_same_input_write_nothin
     assert b"(idempotency_mismatch)" in done.stderr
 
 
+@pytest.mark.slow
 def test_rate_keeps_to_so_many_records_a_second(shared: Daemon, topic: str) -> None:
     begun = time.monotonic()
     shared.ok("write", topic, "--rate", "100/s", *(str(number) for number in range(60)))
@@ -175,6 +175,7 @@ def test_a_signal_ends_a_write_after_whole_lines_and_says_where_to_go_on(
     assert shared.ok("tail", topic, "--from", "0") == b"one\ntwo\n"
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_for_a_large_input(shared: Daemon, topic: str) -> None:
     def peak_kib(records: int) -> int:
         line = b'"' + b"x" * 998 + b'"\n'
@@ -193,6 +194,5 @@ def test_memory_stays_flat_for_a_large_input(shared: Daemon, topic: str) -> None
         assert writer.returncode == 0
         return usage.ru_maxrss
 
-    assert resource.getpagesize() > 0
     small, large = peak_kib(2000), peak_kib(30_000)
     assert large < small + 8 * 1024, (small, large)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from topics_cli import exits
-from topics_cli.ask import confirmed
+from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.cut import number, seq_of
 from topics_cli.exits import usage
@@ -25,7 +25,7 @@ def delete(session: Session, values: dict[str, Any]) -> int:
         count = _count(session, topic, selector)
         session.out.line(f"{topic}\t{count} records would be deleted")
         return exits.DONE
-    if not values["yes"] and session.talk.is_terminal:
+    if not values["yes"] and can_ask():
         count = _count(session, topic, selector)
         if not confirmed(session, f"delete {count} records of {topic} for good?"):
             session.talk.say("topics: nothing was deleted")

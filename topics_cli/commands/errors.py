@@ -7,24 +7,24 @@ from typing import Any
 from engine.errors import RETRYABLE, STATUS, Code
 from topics_cli import exits
 from topics_cli.exits import Failure
+from topics_cli.screen import Column, show_rows
 from topics_cli.session import Session
 
 
 def errors(session: Session, values: dict[str, Any]) -> int:
     """Show all codes, or the one that was asked for."""
     wanted = values["code"]
-    found = False
+    rows: list[list[str]] = []
     for number, meaning in exits.MEANINGS.items():
         if wanted in (None, str(number)):
-            found = True
-            session.out.line(f"{number}\texit code\t{meaning}")
+            rows.append([str(number), "exit code", meaning])
     for code in Code:
         if wanted in (None, code.value):
-            found = True
             again = "; the same request may succeed later" if code in RETRYABLE else ""
-            session.out.line(f"{code.value}\tHTTP {STATUS[code]}\texit code {_exit_of(code)}{again}")
-    if not found:
+            rows.append([code.value, f"HTTP {STATUS[code]}", f"exit code {_exit_of(code)}{again}"])
+    if not rows:
         raise Failure(f"there is no code {wanted}", "not_found", "topics errors lists them", exits.NOTHING)
+    show_rows(session, [Column("CODE"), Column("WHAT"), Column("MEANING")], rows)
     return exits.DONE
 
 

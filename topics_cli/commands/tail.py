@@ -69,7 +69,7 @@ class Lane:
         while reader.pages and len(self.items) < PAGE_RECORDS:
             page = reader.pages.popleft()
             if page.gap is not None:
-                self.items.append((ts_of(page.lines[0]) if page.lines else 0, page.gap, page.gap.last))
+                self.items.append((ts_of(page.lines[0]) if page.lines else 0, page.gap, page.gap.resume_seq))
             self.items.extend((ts_of(line), line, seq_of(line)) for line in page.lines)
             if self.items:
                 ts, item, _ = self.items[-1]
@@ -128,10 +128,11 @@ class Tail:
         except _GapMet as met:
             self._render.end()
             self._checkpoint(last=True)
-            hint = f"go on behind it with: topics tail {met.topic} --from {met.gap.last}"
+            hint = f"go on behind it with: topics tail {met.topic} --from {met.gap.resume_seq}"
             what = f"records {met.gap.first}-{met.gap.last} of {met.topic} were lost ({met.gap.reason})"
             raise Failure(what, "gap", hint, exits.GAP) from None
         except (Failure, Stopped):
+            self._render.end()
             self._checkpoint(last=True)
             raise
         self._render.end()
@@ -185,7 +186,7 @@ class Tail:
             page = reader.pages.popleft()
             if page.gap is not None:
                 self._meet_gap(reader.topic, page.gap)
-                reader.passed_seq = page.gap.last
+                reader.passed_seq = page.gap.resume_seq
             lines = self._before_until(reader, page)
             self._render.records(reader.topic, lines)
             self._count(len(lines))
