@@ -97,12 +97,13 @@ def peers_of(row: HttpRow) -> dict[str, Peer]:
     """The peers that can do what the row does, as far as they are installed."""
     found: dict[str, Peer] = {}
     data = payload(200).encode()
-    if servers.installed("redis-server") and row.kind == "POST 100":
+    if servers.installed("redis-server") and row.kind in ("POST 1", "POST 100"):
         policy, n = ("always" if row.durability == "fsync" else "everysec"), row.connections
+        entry = data[: 100 if row.per == 1 else 200]
         found[f"Redis XADD, AOF {policy}"] = Peer(
             lambda where: servers.redis(where, policy),
             lambda server: None,
-            lambda server, seconds: peers.xadd_turn(server, data, 100, n, seconds),
+            lambda server, seconds: peers.xadd_turn(server, entry, row.per, n, seconds),
         )
     if servers.installed("redis-server") and row.kind == "diff 1000":
         found["Redis XRANGE"] = Peer(
@@ -189,7 +190,9 @@ def note_of(row: HttpRow, turns: dict[str, list[Turn]], plan: Plan, disk_rates: 
     if row.kind == "POST 1000" and row.request.body is not None and len(row.request.body) > 1_000_000:
         raw, got = sequential_bytes_per_s(plan.where), rate * len(row.request.body)
         notes.append(f"{got / 1e6:.0f} MB/s, raw disk {raw / 1e6:.0f} MB/s: {got / raw:.0%} (goal 50 %)")
-    if any(name.startswith("Redis XADD") for name in turns):
+    if any(name.startswith("Redis XADD") for name in turns) and row.per == 1:
+        notes.append("Redis: RESP over one connection each, no HTTP, no JSON, no record fields (goal: factor ≤ 3)")
+    elif any(name.startswith("Redis XADD") for name in turns):
         notes.append("Redis: RESP, 100 XADD pipelined, each its own entry (not one atomic batch)")
     if any(name.startswith("NATS") for name in turns):
         notes.append("NATS 2.9 acks before any sync (interval 2 min), 100 publishes pipelined")

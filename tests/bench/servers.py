@@ -163,6 +163,7 @@ def floor(answer_bytes: int) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
+        process.stdout.close()
 
 
 @contextmanager
