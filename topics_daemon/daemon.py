@@ -191,6 +191,13 @@ class Daemon:
             return
         try:
             core.turn()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
+            self._bug(error)
+        self._go_on(core)
+
+    def _go_on(self, core: Core) -> None:
+        """After the engine has moved: start what is due, tell who waits, and plan when to look again."""
+        try:
             self._start_jobs(core)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(error)
@@ -201,8 +208,10 @@ class Daemon:
             unsettled, self.unsettled = self.unsettled, []
             for connection in unsettled:
                 connection.flush()
-        if self._pulse is None and core.busy:
-            self._pulse = self.loop.call_later(core.settings.sync_interval_ms / 1000, self._beat)
+        if self._pulse is None:
+            due = [book.next_sync_ms for book in core.commit.books if book.dirty and book.sync_began_ms is None]
+            if due:
+                self._pulse = self.loop.call_later(max(min(due) - core.now(), 1) / 1000, self._beat)
 
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""
@@ -222,7 +231,10 @@ class Daemon:
             self.core.sync_done(job, error)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(bug)
-        self.wake()
+        if self.core.parking:
+            self.wake()
+        if self._syncer is not None:
+            self._go_on(self.core)
 
     def _chore_done(self, chore: Any, error: OSError | None) -> None:
         assert self.core is not None
@@ -236,10 +248,11 @@ class Daemon:
         self.wake()
 
     def _beat(self) -> None:
-        """Time has passed while the engine has work of its own (background syncs, marks)."""
+        """A background sync is due."""
         self._pulse = None
         self._advance()
-        self.wake()
+        if not self._turn_due:
+            self._turn()
 
     def _advance(self) -> None:
         if self.core is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 import msgspec
@@ -75,6 +75,7 @@ class Head:
         "minor",
         "name",
         "name_bytes",
+        "options",
         "origin",
         "param",
         "path",
@@ -118,6 +119,8 @@ class Head:
         """The topic in the path, already checked, or ""."""
         self.param = ""
         """The other variable part of the path (seq, watch id), or ""."""
+        self.options: Any = None
+        """What the route has made of the query, kept by it."""
         self.refusal: TopicsError | None = None
         """Why every request with this head is refused, or None."""
 

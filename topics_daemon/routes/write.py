@@ -163,10 +163,15 @@ def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes,
 
 
 def _take_json_query(head: Head, write: Write) -> None:
-    warnings = write.warnings or []
-    check_names(head.query, _JSON_QUERY, warnings)
-    write.return_seqs = flag(head.query, "return_seqs", write.return_seqs)
-    write.warnings = warnings or None
+    if head.options is None:
+        warnings: list[str] = []
+        check_names(head.query, _JSON_QUERY, warnings)
+        head.options = (flag(head.query, "return_seqs", True) if "return_seqs" in head.query else None, warnings)
+    return_seqs, warnings = head.options
+    if return_seqs is not None:
+        write.return_seqs = return_seqs
+    if warnings:
+        write.warnings = [*(write.warnings or ()), *warnings]
 
 
 def _decode_lines(daemon: Daemon, head: Head, body: bytes) -> Write:
