@@ -88,6 +88,9 @@ class Execution:
         cut = walk.cut
         path = f"{QUARANTINE_DIR}/shard-{walk.shard:02d}-{cut.first_lsn:020d}-{walk.pieces[-1].file.run}.bytes"
         temporary = path + TMP_SUFFIX
+        if not self._fs.exists(QUARANTINE_DIR):
+            self._fs.mkdir(QUARANTINE_DIR)
+            self._fs.fsync_dir("")
         if self._fs.exists(temporary):
             self._fs.unlink(temporary)
         handle = self._fs.open(temporary, OpenMode.CREATE)

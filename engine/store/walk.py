@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from engine.errors import StoreDamaged
+from engine.errors import StoreDamaged, StoreForeign
+from engine.formats.append import BadBody
 from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.frame import (
     FRAME_LEN_MIN,
@@ -42,6 +43,8 @@ from engine.wal.chain import Piece
 from engine.wal.reader import WINDOW, Window, body_of
 
 _ZEROS: Final = bytes(WINDOW)
+_KNOWN: Final = frozenset(int(kind) for kind in FrameType if kind < FrameType.ROUTER_PUT)
+"""Types that this version can replay."""
 NEXT_STEP: Final = (
     "Nothing was changed. Put the directory back from a backup, or run `topics fsck DIR` to see all of the damage and "
     "`topics recover DIR --to NEW` to build a new store from everything that can be proven good"
@@ -228,8 +231,10 @@ class ShardWalk:
             body = body_of(buffer, start, header, seed)
             if body is None:
                 return
+            if header.type not in _KNOWN:
+                raise StoreForeign(self._newer(header))
             if header.type == FrameType.CREATE:
-                self._learn(header.topic_id, body)
+                self._learn(header, body)
             self.last_lsn = last = lsn
             self.end_lsn = self._at = end
             self._seen(header)
@@ -243,10 +248,15 @@ class ShardWalk:
         if header.durable_lsn > self.durable_lsn:
             self.durable_lsn = header.durable_lsn
 
-    def _learn(self, topic_id: int, body: bytes) -> None:
-        create = decode_control_body(FrameType.CREATE, body)
+    def _learn(self, header: FrameHeader, body: bytes) -> None:
+        """Remember a topic's name for messages."""
+        try:
+            create = decode_control_body(FrameType.CREATE, body)
+        except BadBody as error:
+            path, offset = self.where(header.lsn)
+            raise StoreDamaged(f"{path}: offset {offset}: {error}, though its check is good. {NEXT_STEP}") from error
         if isinstance(create, CreateBody):
-            self._names[topic_id] = create.name
+            self._names[header.topic_id] = create.name
 
     # --- where a run of frames ends -------------------------------------------------------------------------------
 
@@ -434,6 +444,13 @@ class ShardWalk:
         """File and offset of a position."""
         file = self.pieces[self._index_of(lsn)].file
         return file.path, file.offset(lsn)
+
+    def _newer(self, header: FrameHeader) -> str:
+        path, offset = self.where(header.lsn)
+        return (
+            f"{path}: the frame at offset {offset} is of type {header.type}, which this version of topics does not "
+            "know. Nothing was changed; start the store with the newer version that wrote it"
+        )
 
     def _refusal(self, row: Row, header: FrameHeader | None, path: str, offset: int, response: Response) -> str:
         if header is None:

@@ -154,6 +154,13 @@ class Shard:
             return False
         return ahead - total >= spare
 
+    def maybe_file_at(self, first_lsn: int) -> OpenFile | None:
+        """The file that a chore worked on: the log may have gone on into it meanwhile, or past it (then None)."""
+        for file in (self.current, self.next):
+            if file is not None and file.log.first_lsn == first_lsn:
+                return file
+        return None
+
     def rotate(self) -> None:
         """Go on in the prepared file. What is left of the old one stays zeros."""
         assert self.next is not None, "staged without room"

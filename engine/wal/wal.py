@@ -246,13 +246,14 @@ class Wal:
                 shard.files.append(log)
                 shard.full = None
                 self._named(log)
-            case Extend(longer=longer) if shard.next is not None:
-                shard.next.log = shard.files[-1] = longer
+            case Extend(longer=longer):
+                shard.files[-1] = longer
+                if (file := shard.maybe_file_at(longer.first_lsn)) is not None:
+                    file.log = longer
                 shard.full = None
                 self._named(longer)
             case Fill(first_lsn=first_lsn, filled_lsn=filled_lsn):
-                file = shard.current if shard.current.log.first_lsn == first_lsn else shard.next
-                if file is not None and file.log.first_lsn == first_lsn:
+                if (file := shard.maybe_file_at(first_lsn)) is not None:
                     file.filled_lsn = filled_lsn
         shard.set_limit()
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from engine.errors import StoreDamaged
-from engine.formats.frame import BLOCK
+from engine.errors import StoreDamaged, StoreForeign
+from engine.formats.frame import BLOCK, FrameType
 from engine.limits import OnCorruption
 from engine.store.recovery import CorruptionGap
 from engine.wal.chain import DATA_START
@@ -138,6 +138,25 @@ def test_a_bad_control_frame_is_refused_by_name_and_salvage_says_that_it_is_not_
     image = image.killed()
     with pytest.raises(StoreDamaged, match="salvage cannot pass over this yet"):
         Hand(image, settings(on_corruption=OnCorruption.SALVAGE))
+
+
+@pytest.mark.parametrize("type_", [0, 9, FrameType.FORWARD, 255])
+def test_F39_a_frame_of_a_type_that_is_not_known_is_of_a_newer_version(type_: int) -> None:
+    disk = FakeDisk()
+    hand = Hand(disk)
+    hand.wal.stage(0, type_, 0, 0, 1, 0, 5, b"{}")
+    hand.write()
+    with pytest.raises(StoreForeign, match=f"offset {DATA_START} is of type {int(type_)}, which this version"):
+        Hand(disk.killed())
+
+
+def test_a_create_that_makes_no_sense_is_refused_where_it_stands() -> None:
+    disk = FakeDisk()
+    hand = Hand(disk)
+    hand.wal.stage(0, FrameType.CREATE, 0, 0, 1, 0, 5, b'{"name":7}')
+    hand.write()
+    with pytest.raises(StoreDamaged, match=f"{FIRST}: offset {DATA_START}: the body of a CREATE"):
+        Hand(disk.killed())
 
 
 def test_F29_a_valid_frame_in_the_wrong_place_is_damage() -> None:

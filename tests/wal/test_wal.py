@@ -415,3 +415,26 @@ def test_the_manifest_records_where_the_log_ended() -> None:
     assert (entry.first_lsn, entry.run, entry.size, entry.end_lsn) == (0, 1, 64 * KIB, end)
     assert hand.wal.shards[0].tip_lsn == align_block(end)
     assert DATA_START == BLOCK
+
+
+def test_a_chore_whose_file_the_log_went_into_meanwhile_is_taken_in() -> None:
+    disk = FakeDisk()
+    hand = Hand(disk, SMALL)
+    while hand.wal.shards[0].next is None:
+        hand.append(1, "x" * 1000)
+    while hand.chore():
+        pass
+    assert not hand.wal.room(0, 100 * KIB)
+    chore = hand.wal.next_chore(0)
+    assert isinstance(chore, Extend)
+    shard = hand.wal.shards[0]
+    while hand.wal.rotations == 0:
+        flags = len(hand.seqs)
+        assert hand.wal.room(0, 1000, control=True)
+        hand.wal.stage(0, FrameType.RESERVE, 0, 0, flags, 0, TS, b'{"upto":1}'.ljust(1000))
+        hand.write()
+    chore.run(disk)
+    hand.wal.chore_done(chore, None)
+    assert shard.current.log == chore.longer == shard.files[-1]
+    assert hand.append(1, "y" * 50 * KIB) is not None
+    assert len(Hand(disk.killed(), SMALL).items) > 10
