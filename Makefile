@@ -3,8 +3,8 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 JOBS ?= 2
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 
 export VENV
 
