@@ -1,0 +1,132 @@
+"""Settings: where values come from, what is a mistake, and that the table says all there is."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from topics_daemon.config import (
+    SETTINGS,
+    Config,
+    Mistakes,
+    help_text,
+    load,
+    parse_flags,
+    print_config,
+)
+
+
+def loaded(*flags: str, **environ: str) -> Config:
+    return load(parse_flags(flags), environ)
+
+
+def mistakes(*flags: str, **environ: str) -> list[str]:
+    with pytest.raises(Mistakes) as caught:
+        loaded(*flags, **environ)
+    assert caught.value.exit_code == 78
+    return caught.value.lines
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text('port = 1\nwal_shards = 2\nsync_interval_ms = "1s"\n')
+    config = loaded("--config", str(file), "--port", "3", TOPICS_PORT="2", TOPICS_WAL_SHARDS="3")
+    assert (config["port"], config["wal_shards"], config["sync_interval_ms"]) == ("3", 3, 1000)
+    assert config["max_topics"] == 100_000
+    assert config.sources["port"] == "flag --port"
+    assert config.sources["wal_shards"] == "environment TOPICS_WAL_SHARDS"
+    assert config.sources["sync_interval_ms"] == f"file {file}"
+    assert not config.explicit("max_topics")
+
+
+def test_the_file_of_the_user_beats_the_one_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "topics").mkdir()
+    (tmp_path / "topics" / "topics.toml").write_text("port = 7\n")
+    assert loaded(XDG_CONFIG_HOME=str(tmp_path))["port"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("64MiB", 64 << 20), ("64 mib", 64 << 20), ("1GiB", 1 << 30), ("2097152", 2 << 20), ("2048K", 2 << 20)],
+)
+def test_sizes_take_units(text: str, value: int) -> None:
+    assert loaded("--cache-bytes", text)["cache_bytes"] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250ms", 250), ("5s", 5000), ("1h", 3_600_000), ("2m", 120_000), ("7", 7)]
+)
+def test_times_take_units(text: str, value: int) -> None:
+    assert loaded("--idle-timeout-ms", text)["idle_timeout_ms"] == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "+5", "1_000", "5 parsecs", "٥", "1.5s", "99999999999999999999999"])
+def test_what_is_no_quantity_is_a_mistake(text: str) -> None:
+    assert mistakes("--idle-timeout-ms", text)
+
+
+def test_there_is_a_line_for_each_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text('port = 99999\ncolour = "red"\nwal_shards = true\n')
+    lines = mistakes("--config", str(file), "--log-level", "loud", TOPICS_MAX_BODY_BYTES="much")
+    assert len(lines) == 5
+    assert any("colour" in line and "unknown key" in line for line in lines)
+    assert any("log_level" in line and "debug, info, warning, error" in line for line in lines)
+
+
+def test_a_file_that_was_asked_for_must_be_there_and_readable_as_toml(tmp_path: Path) -> None:
+    assert mistakes("--config", str(tmp_path / "none"))
+    (tmp_path / "bad").write_text("port = \n")
+    assert mistakes("--config", str(tmp_path / "bad"))
+
+
+def test_an_unknown_variable_is_a_warning_and_one_of_the_client_is_nothing() -> None:
+    assert loaded(TOPICS_COLOUR="red").warnings == ("unknown variable TOPICS_COLOUR is ignored",)
+    assert loaded(TOPICS_URL="http://localhost", TOPICS_KEY="x").warnings == ()
+
+
+def test_keys_that_would_not_be_honoured_are_a_mistake_that_does_not_show_them() -> None:
+    lines = mistakes(TOPICS_API_KEYS="secret:r")
+    assert "TOPICS_API_KEYS" in lines[0]
+    assert "secret" not in "".join(lines)
+
+
+@pytest.mark.parametrize("argv", [["--colour", "red"], ["--port"], ["port"], ["--max_topics", "1"], ["-p", "1"]])
+def test_an_argument_that_is_no_setting_is_a_matter_of_usage(argv: list[str]) -> None:
+    with pytest.raises(Mistakes) as caught:
+        parse_flags(argv)
+    assert caught.value.exit_code == 64
+
+
+def test_what_print_config_prints_can_be_used_as_a_file(tmp_path: Path) -> None:
+    config = loaded("--port", "5", "--cache-bytes", "96MiB", "--allowed-hosts", "a.example, [::1]")
+    text = print_config(config)
+    assert 'port = "5"  # flag --port' in text
+    file = tmp_path / "again.toml"
+    file.write_text(text)
+    again = loaded("--config", str(file))
+    assert again.values == config.values
+    assert set(tomllib.loads(text)) == {setting.name for setting in SETTINGS}
+
+
+def test_help_names_every_flag_variable_and_default() -> None:
+    text = help_text("topicsd")
+    for setting in SETTINGS:
+        assert f"{setting.flag} " in text
+        assert setting.variable in text
+        assert setting.help in text
+
+
+def test_every_default_is_within_its_own_bounds() -> None:
+    for setting in SETTINGS:
+        if isinstance(setting.default, int) and not isinstance(setting.default, bool):
+            assert setting.low <= setting.default <= setting.high, setting.name
+
+
+def test_limits_and_engine_settings_carry_what_was_configured() -> None:
+    config = loaded("--max-record-bytes", "5", "--max-topics", "6", "--wal-shards", "2", "--wal-file-bytes", "5000000")
+    assert (config.limits().record_bytes, config.limits().topics) == (5, 6)
+    assert config.engine_settings().wal_shards == 2
+    assert config.engine_settings().wal_file_bytes % 4096 == 0

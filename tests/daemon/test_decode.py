@@ -1,0 +1,173 @@
+"""Bodies into batches: bytes come through untouched, and what must be refused is refused with its field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import Refused
+from engine.limits import Limits
+from topics_daemon.decode import decode_many, decode_ndjson, decode_text_lines, decode_write, is_deeper
+
+LIMITS = Limits()
+
+HARD = [
+    *(b"1.10", b"1e3", b"12345678901234567890123", b"-0", b"1E+5", b"1e999", b'"\\u0041\\/"', b"true", b"null"),
+    *(b'{"b":1,"a":2,"b":3}', b"[ 1 ,\t2 ]", b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\ud83d\\ude00"', '"é😀"'.encode()),
+    *(b'"\\\\ud800"', b'{"\\ud800":"\\udfff"}', b'"\x7f"', b'""', b"[]", b"{}", b'"\\u0000"'),
+]
+
+
+@pytest.mark.parametrize("value", HARD)
+def test_data_comes_through_byte_for_byte_in_every_kind_of_body(value: bytes) -> None:
+    alone = decode_write(b'{"records":[{"data":%b}]}' % value, LIMITS)
+    assert alone.batch.datas == [value]
+    among = decode_write(b'{"records":[{"data":1},{"tag":"t","data": %b }]}' % value, LIMITS)
+    assert among.batch.datas == [b"1", value]
+    assert decode_ndjson(b"1\n %b \r\n\n2" % value, LIMITS) == [b"1", value, b"2"]
+    many, _ = decode_many(b'{"topics":{"a":{"records":[{"data":%b}]}}}' % value, LIMITS, [])
+    assert decode_write(many["a"], LIMITS).batch.datas == [value]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.tuples(json_values, st.booleans()), min_size=1, max_size=5))
+def test_any_json_comes_through_as_it_was_written(values: list[tuple[Any, bool]]) -> None:
+    texts = [
+        json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for value, ascii_only in values
+    ]
+    texts = [text for text in texts if text.isascii() or _is_utf8(text)]
+    if not texts:
+        return
+    body = b'{"records":[' + b",".join(b'{"data":' + text + b"}" for text in texts) + b"]}"
+    assert decode_write(body, LIMITS).batch.datas == texts
+    assert decode_ndjson(b"\n".join(texts), LIMITS) == texts
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(st.binary(max_size=60))
+def test_arbitrary_bytes_are_refused_or_taken_but_never_break_it(data: bytes) -> None:
+    for decoder in (decode_write, decode_ndjson):
+        try:
+            decoder(data, LIMITS)
+        except Refused:
+            pass
+    try:
+        decode_text_lines(data)
+    except Refused:
+        pass
+
+
+def test_columns_are_there_only_where_a_record_has_them() -> None:
+    plain = decode_write(b'{"records":[{"data":1},{"data":2,"tag":null,"node":null,"meta":null}]}', LIMITS).batch
+    assert (plain.tags, plain.nodes, plain.metas) == (None, None, None)
+    mixed = decode_write(
+        b'{"node":"n","records":[{"data":1,"tag":"t"},{"data":2,"node":"m","meta":{ "a":1.0 }}]}', LIMITS
+    ).batch
+    assert mixed.tags == ["t", None]
+    assert mixed.nodes == ["n", "m"]
+    assert mixed.metas == [None, b'{ "a":1.0 }']
+    alone = decode_write(b'{"node":"n","records":[{"data":1}]}', LIMITS).batch
+    assert alone.nodes == ["n"]
+
+
+def test_unknown_fields_are_named_once_each_and_do_no_harm() -> None:
+    write = decode_write(b'{"x":1,"records":[{"data":1,"y":2},{"data":2,"y":3,"z":[]}],"config":{"w":1}}', LIMITS)
+    assert write.batch.datas == [b"1", b"2"]
+    assert write.warnings == [
+        "unknown field x",
+        "unknown field records[].y",
+        "unknown field records[].z",
+        "unknown field config.w",
+    ]
+    hidden = decode_write(b'{"records":[{"data":"\\ud800","y":2}]}', LIMITS)
+    assert hidden.batch.datas == [b'"\\ud800"']
+    assert hidden.warnings == ["unknown field records[].y"]
+    assert (
+        len(
+            decode_write(
+                json.dumps({"records": [{"data": 1}], **{f"x{n}": 1 for n in range(99)}}).encode(), LIMITS
+            ).warnings
+            or []
+        )
+        == 16
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"records":1}', "records"),
+        (b'{"records":[{"tag":"a"}]}', "records"),
+        (b'{"records":[{"data":1,"tag":1}]}', "records"),
+        (b'{"records":[{"data":1}],"idempotency_key":7}', "idempotency_key"),
+        (b'{"records":[{"data":1}],"idempotency_key":""}', "idempotency_key"),
+        (b'{"records":[{"data":1}],"ack":"never"}', "ack"),
+        (b'{"records":[{"data":1}],"create":"yes"}', "create"),
+        (b'{"records":[{"data":1}],"config":{"ttl_ms":-1}}', "ttl_ms"),
+        (b'{"records":[{"data":1}],"config":7}', None),
+        (b"{}", "records"),
+    ],
+)
+def test_a_refusal_names_the_field(body: bytes, field: str | None) -> None:
+    with pytest.raises(Refused) as caught:
+        decode_write(body, LIMITS)
+    assert (caught.value.detail or {}).get("field") == field
+
+
+@pytest.mark.parametrize(
+    "body", [b"1,2\n3", b"[1\n2]\n3,4", b"1 2", b"{\n}", b"x", b"'a'", b"NaN", b"\xff", b"[" * 200 + b"]" * 200]
+)
+def test_lines_that_are_not_a_value_each_are_refused(body: bytes) -> None:
+    with pytest.raises(Refused):
+        decode_ndjson(body, LIMITS)
+
+
+def test_a_bad_line_is_named() -> None:
+    with pytest.raises(Refused, match="line 3 "):
+        decode_ndjson(b"1\n\nx\n", LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n", ["a"]),
+        (b"a\r\nb\n\nc", ["a", "b", "", "c"]),
+        (b"a\rb\r", ["a\rb\r"]),
+        ('é"\\\t\n'.encode(), ['é"\\\t']),
+    ],
+)
+def test_lines_are_strings(body: bytes, lines: list[str]) -> None:
+    assert [json.loads(data) for data in decode_text_lines(body)] == lines
+
+
+@pytest.mark.parametrize("depth", [1, 2, 127, 128])
+def test_depth_is_measured_exactly(depth: int) -> None:
+    for value in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
+        assert not is_deeper(value, depth)
+        assert is_deeper(value, depth - 1)
+    wide = b"[" + b",".join([b'{"]]]":"[[["}'] * 500) + b"]"
+    assert not is_deeper(wide, 2)
+    assert is_deeper(wide, 1)
+    with pytest.raises(Refused):
+        decode_write(b'{"records":[{"data":' + b"[" * 129 + b"]" * 129 + b"}]}", LIMITS)
+    assert len(decode_write(b'{"records":[{"data":' + b"[" * 128 + b"]" * 128 + b"}]}", LIMITS).batch) == 1
