@@ -105,7 +105,7 @@ class Commit:
                 change.sync_lsn = slot.wake_lsn
             else:
                 slot.wake_lsn = 0
-        slot.pending.append(change)
+        slot.queue(change)
         book.touched.append(slot)
         if not slot.dirty:
             self._soil(slot, book)
@@ -120,7 +120,7 @@ class Commit:
     def add_free(self, change: Staged, sync_lsn: int = 0) -> None:
         """Queue a change that has no frame of its own: it follows what is pending before it, and a sync if given."""
         change.sync_lsn = sync_lsn
-        change.slot.pending.append(change)
+        change.slot.queue(change)
         self.books[change.slot.shard].touched.append(change.slot)
 
     def note_frame(self, slot: Slot, *, wanted: bool) -> None:
@@ -225,7 +225,7 @@ class Commit:
             self.stalled = True
             error = outcome_unknown("the disk has not answered a sync in time")
             for slot in book.awaiting:
-                for change in slot.pending:
+                for change in slot.pending or ():
                     self._refuse(change, error)
             for _, ticket, _ in book.acks:
                 ticket.fail(error)
@@ -295,7 +295,7 @@ class Commit:
         """Nothing that is pending on this slot will be applied."""
         while slot.pending:
             self._refuse(slot.pending.popleft(), error)
-        slot.keys.clear()
+        slot.keys = None
 
     @staticmethod
     def _refuse(change: Staged, error: TopicsError) -> None:
@@ -337,6 +337,7 @@ class Commit:
         for slot in silent:
             slot.quiet = True
             slot.wake_lsn = 0
+            slot.rest()
             del book.unmarked[slot]
         book.wanted = True
 

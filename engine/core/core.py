@@ -19,6 +19,7 @@ from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.parking import Parking
+from engine.core.priority import effective_priority
 from engine.core.replay import Replay
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
@@ -209,6 +210,8 @@ class Core:
         slot.staged_bytes += size
         slot.last_write_ms = now
         if key is not None:
+            if slot.keys is None:
+                slot.keys = {}
             slot.keys[key] = change
         return True
 
@@ -229,7 +232,7 @@ class Core:
         self, slot: Slot, ticket: Ticket[AppendResult], key: bytes, digest: bytes, ack_fsync: bool, now: int
     ) -> bool:
         """Answer a write whose key is known; 422 when it holds other records than the first one."""
-        flying = slot.keys.get(key)
+        flying = None if slot.keys is None else slot.keys.get(key)
         if flying is not None:
             if flying.digest != digest:
                 raise _mismatch(key)
@@ -572,17 +575,6 @@ class Core:
             if shard.failed is None:
                 shard.failed = why
                 self.commit.fail_shard(index)
-
-
-def effective_priority(config: TopicConfig, last_write_ts: int | None, last_read_ts: int | None, now: int) -> int:
-    """Manual priority, or recency: 500 that halves every 30 s of idleness, 0 after 300 s (operations.md)."""
-    if config.priority is not None:
-        return config.priority
-    if not config.auto_priority:
-        return 0
-    touched = max(last_write_ts or 0, last_read_ts or 0)
-    idle_ms = now - touched
-    return 0 if idle_ms >= 300_000 else int(500 * 2.0 ** (-max(idle_ms, 0) / 30_000))
 
 
 def _mismatch(key: bytes) -> Refused:

@@ -22,9 +22,9 @@ class Slot:
 
     tip                    the last seq that was given out
     config                 the configuration that the next decision goes by
-    pending                what is staged and not applied, in order
+    pending                what is staged and not applied, in order (None: nothing)
     staged_records/_bytes  what `pending` will add
-    keys                   idempotency keys whose first write is not applied yet
+    keys                   idempotency keys whose first write is not applied yet (None: none)
     visible, dropped       whether readers may see it; whether a Drop is staged or applied
     synced                 the tip that a completed sync covers; `syncing` the one that the running sync will
     dirty                  whether it is on its shard's list of topics with unsynced frames
@@ -60,10 +60,10 @@ class Slot:
         self.shard = shard
         self.tip: int = topic.head
         self.config: TopicConfig = topic.config
-        self.pending: deque[Staged] = deque()
+        self.pending: deque[Staged] | None = None
         self.staged_records = 0
         self.staged_bytes = 0
-        self.keys: dict[bytes, StagedAppend] = {}
+        self.keys: dict[bytes, StagedAppend] | None = None
         self.visible = False
         self.dropped = False
         self.synced: int = topic.head
@@ -75,6 +75,19 @@ class Slot:
         self.reserve_lsn = 0
         self.reserve_floor = 0
         self.last_write_ms = 0
+
+    def queue(self, change: Staged) -> None:
+        """Put a change behind the others that wait."""
+        if self.pending is None:
+            self.pending = deque()
+        self.pending.append(change)
+
+    def rest(self) -> None:
+        """Nothing has happened for a while: an idle topic keeps no empty containers (they are a third of its size)."""
+        if not self.pending:
+            self.pending = None
+        if not self.keys:
+            self.keys = None
 
     @property
     def name(self) -> str:
