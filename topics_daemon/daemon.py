@@ -196,9 +196,11 @@ class Daemon:
         self._go_on(core)
 
     def _go_on(self, core: Core) -> None:
-        """After the engine has moved: start what is due, tell who waits, and plan when to look again."""
+        """After the engine has moved: start what is due, plan when to look again, and tell who waits."""
         try:
             self._start_jobs(core)
+            if self._pulse is None:
+                self._plan_pulse(core)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(error)
         if core.fresh:
@@ -208,10 +210,12 @@ class Daemon:
             unsettled, self.unsettled = self.unsettled, []
             for connection in unsettled:
                 connection.flush()
-        if self._pulse is None:
-            due = [book.next_sync_ms for book in core.commit.books if book.dirty and book.sync_began_ms is None]
-            if due:
-                self._pulse = self.loop.call_later(max(min(due) - core.now(), 1) / 1000, self._beat)
+
+    def _plan_pulse(self, core: Core) -> None:
+        """One timer for the next background sync; marks and deadlines come with the coarse timer."""
+        due = [book.next_sync_ms for book in core.commit.books if book.dirty and book.sync_began_ms is None]
+        if due:
+            self._pulse = self.loop.call_later(max(min(due) - core.now(), 1) / 1000, self._beat)
 
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""

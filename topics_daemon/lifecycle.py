@@ -228,6 +228,16 @@ class Life:
         self.log.info("stopping", signal=number)
         self._stop.set()
 
+    def on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something escaped into the loop: say it in our log, under an id."""
+        error = context.get("exception")
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            self.log.debug("connection lost", why=error)
+        elif isinstance(error, BaseException):
+            self.daemon.internal_error(error)
+        else:
+            self.log.error("internal error", said=context.get("message"))
+
     async def stopped(self) -> None:
         """Wait for the signal."""
         await self._stop.wait()
@@ -299,6 +309,7 @@ async def serve(config: Config, log: Log) -> int:
     loop = asyncio.get_running_loop()
     fs = open_root(config)
     life = Life(config, log, loop, fs)
+    loop.set_exception_handler(life.on_exception)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, life.on_signal, number)
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from engine.errors import Code, Refused
+from engine.errors import Code, Refused, TopicsError
 from engine.types import Page, PageRequest
 from topics_daemon.streams import Stream, record_event_data
 
@@ -38,6 +38,10 @@ class Waiter(Protocol):
     def poke(self) -> None: ...
 
     def expire(self) -> None: ...
+
+    def gone(self) -> None: ...
+
+    def fail(self, error: TopicsError) -> None: ...
 
 
 class Frames:
@@ -155,12 +159,14 @@ class Pump:
         self._held_bytes += waiting - stream.held_bytes
         stream.held_bytes = waiting
 
-    def released(self, stream: Stream) -> None:
+    def released(self, drained: Stream) -> None:
         """What a stream held is sent, or dropped."""
-        self._held_bytes -= stream.held_bytes
-        stream.held_bytes = 0
+        self._held_bytes -= drained.held_bytes
+        drained.held_bytes = 0
         while self._held and self._held_bytes < HELD_BYTES_MAX:
-            self.enqueue(self._held.popleft())
+            stream = self._held.popleft()
+            stream.queued = False
+            self.enqueue(stream)
 
     # -- the pass --------------------------------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Pump:
             waiters = self._waiters.get(name)
             if waiters is not None:
                 for waiter in list(waiters):
-                    waiter.poke()
+                    self._poke(waiter)
             followers = self._followers.get(name)
             if followers is None:
                 continue
@@ -185,6 +191,21 @@ class Pump:
         if self._line and not self._pass_due:
             self._pass_due = True
             self.daemon.loop.call_soon(self._pass)
+
+    def _poke(self, waiter: Waiter) -> None:
+        """A bug in one answer costs that answer, and nobody else's."""
+        try:
+            waiter.poke()
+        except Exception as error:  # noqa: BLE001  # logged under an id, which the client gets
+            waiter.gone()
+            waiter.fail(self.daemon.internal_error(error))
+
+    def _serve(self, stream: Stream, frames: Frames) -> None:
+        try:
+            stream.serve(frames)
+        except Exception as error:  # noqa: BLE001  # logged under an id; the reader comes back and goes on
+            self.daemon.internal_error(error)
+            stream.end(500, "internal")
 
     def _dropped(self, stream: Stream, slot: Slot) -> None:
         place = stream.session.places[slot.topic.name]
@@ -203,9 +224,10 @@ class Pump:
             if stream.ended or stream.paused or not stream.ready:
                 continue
             if self._held_bytes >= HELD_BYTES_MAX:
+                stream.queued = True
                 self._held.append(stream)
                 continue
-            stream.serve(frames)
+            self._serve(stream, frames)
             if stream.ready:
                 self.enqueue(stream)
             if self.now() > until:
