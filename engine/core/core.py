@@ -492,6 +492,13 @@ class Core:
             book.wanted or book.dirty or book.unmarked or book.sync_began_ms is not None for book in self.commit.books
         )
 
+    @property
+    def sync_due_ms(self) -> int | None:
+        """When the next background sync is due, in engine time; None when nothing is waiting for one."""
+        return min(
+            (book.next_sync_ms for book in self.commit.books if book.dirty and book.sync_began_ms is None), default=None
+        )
+
     def close(self) -> None:
         """Stop cleanly: everything staged is written, synced and marked, and the lock says so.
 

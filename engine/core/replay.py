@@ -16,7 +16,7 @@ from engine.core.commit import Commit
 from engine.core.slot import Slot
 from engine.core.staged import StagedGap
 from engine.errors import StoreDamaged
-from engine.formats.append import decode_append_body
+from engine.formats.append import BadBody, decode_append_body
 from engine.formats.control import (
     ConfigBody,
     ControlBody,
@@ -32,6 +32,7 @@ from engine.formats.frame import FrameType, frame_len
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
 from engine.store.recovery import CorruptionGap, Frame, OpenedStore
+from engine.store.walk import NEXT_STEP
 from engine.topic.block import counted_at_most
 from engine.topic.cache import Cache
 from engine.types import Durability, Reason
@@ -64,7 +65,13 @@ class Replay:
         for item in self.opened.frames(progress):
             if isinstance(item, Frame):
                 self.last_ts = max(self.last_ts, item.ts)
-                self._handlers[item.type](item)
+                try:
+                    self._handlers[item.type](item)
+                except BadBody as error:
+                    raise StoreDamaged(
+                        f"the frame at lsn {item.lsn} of shard {item.shard} checks but makes no sense ({error}): "
+                        f"a bug, or a newer version wrote it. {NEXT_STEP}"
+                    ) from error
                 if cache.over:
                     cache.shrink()
             else:
@@ -101,8 +108,8 @@ class Replay:
         slot = self.catalog.by_id.get(frame.topic_id)
         if slot is None:
             raise StoreDamaged(
-                f"the log speaks of topic {frame.topic_id:x} at lsn {frame.lsn}, but nothing before says what it is; "
-                "nothing was changed; run `topics fsck`"
+                f"the log speaks of topic {frame.topic_id:x} at lsn {frame.lsn}, but nothing before says what it is. "
+                f"{NEXT_STEP}"
             )
         return slot
 
@@ -110,9 +117,7 @@ class Replay:
         slot = self._slot(frame)
         topic = slot.topic
         if frame.first_seq <= topic.head:
-            raise StoreDamaged(
-                f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}); nothing was changed"
-            )
+            raise StoreDamaged(f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}). {NEXT_STEP}")
         if frame.first_seq > topic.head + 1:
             topic.apply_gap(topic.head + 1, frame.first_seq - 1, Reason.CRASH, frame.ts)
         append = decode_append_body(frame.flags, frame.count, frame.body)
