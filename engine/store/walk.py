@@ -46,8 +46,8 @@ _ZEROS: Final = bytes(WINDOW)
 _KNOWN: Final = frozenset(int(kind) for kind in FrameType if kind < FrameType.ROUTER_PUT)
 """Types that this version can replay."""
 NEXT_STEP: Final = (
-    "Nothing was changed. Put the directory back from a backup, or run `topics fsck DIR` to see all of the damage and "
-    "`topics recover DIR --to NEW` to build a new store from everything that can be proven good"
+    "Nothing was changed. Put the directory back from a backup, or keep it as it is for `topics fsck DIR` and "
+    "`topics recover DIR --to NEW` of a later version, which save everything that can be proven good"
 )
 
 
