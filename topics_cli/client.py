@@ -282,14 +282,16 @@ def api_error(answer: Answer) -> ApiError:
     """The failure that an answer from 400 up stands for."""
     import json
 
-    code, message = f"http_{answer.status}", f"the daemon answered {answer.status}"
+    code, message, seqs = f"http_{answer.status}", f"the daemon answered {answer.status}", ""
     try:
         error = json.loads(answer.body)["error"]
         code, message = str(error["code"]), str(error["message"])
+        if code == "not_found":
+            seqs = f"the topic holds seqs {error['detail']['earliest_seq']} to {error['detail']['head_seq']}"
     except (ValueError, LookupError, TypeError):
         pass
     exit_code = _EXITS.get(answer.status, exits.FAILED)
-    hint = _CODE_HINTS.get(code) or _HINTS.get(answer.status, "")
+    hint = seqs or _CODE_HINTS.get(code) or _HINTS.get(answer.status, "")
     return ApiError(answer.status, code, message, answer.body, hint, exit_code)
 
 

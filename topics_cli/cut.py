@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from _json import encode_basestring, scanstring
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 _DATA = b'"data":'
 _META = b',"meta":{'
 _TAG = b',"$tag":"'
@@ -109,13 +105,3 @@ def text_to_json(text: bytes) -> tuple[bytes, bool]:
         import binascii
 
         return _BASE64 + binascii.b2a_base64(text, newline=False) + b'"}', True
-
-
-def parse_record(line: bytes) -> dict[str, Any]:
-    """All fields of a rendered record as Python values, `data` also verbatim as `$data`."""
-    import json
-
-    at = line.index(_DATA) + 7
-    record: dict[str, Any] = json.loads(line)
-    record["$data"] = line[at : end_of(line, at)]
-    return record

@@ -21,7 +21,7 @@ RECORD_BYTES_MAX = 64 * 1024 * 1024
 class Source:
     """One place that records come from."""
 
-    __slots__ = ("handle", "is_file", "name", "size")
+    __slots__ = ("handle", "name", "size")
 
     def __init__(self, name: str, handle: int) -> None:
         self.name = name
@@ -30,8 +30,7 @@ class Source:
         status = os.fstat(handle)
         if stat.S_ISDIR(status.st_mode):
             raise Failure(f"{name} is a directory", "no_input", "")
-        self.is_file = stat.S_ISREG(status.st_mode)
-        self.size = status.st_size if self.is_file else 0
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else 0
 
     def place(self, number: int) -> str:
         """How people name a record of this source."""
@@ -41,7 +40,7 @@ class Source:
 class Intake:
     """Reads sources one after the other, and cuts them into records."""
 
-    __slots__ = ("_cutter", "_framing", "_names", "at_end", "count", "last_bytes", "read_bytes", "size", "source")
+    __slots__ = ("_cutter", "_framing", "_names", "at_end", "count", "read_bytes", "size", "source")
 
     def __init__(self, names: list[str], framing: str) -> None:
         self._names = names
@@ -52,7 +51,6 @@ class Intake:
         if all(size is not None for size in sizes):
             self.size = sum(size or 0 for size in sizes)
         self.read_bytes = 0
-        self.last_bytes = 0
         self.count = 0
         """Number of the last record that the present source gave."""
         self.at_end = False
@@ -83,7 +81,6 @@ class Intake:
             data = os.read(self.source.handle, READ_BYTES)
         except OSError as error:
             raise _unreadable(self.source.name or "standard input", error) from error
-        self.last_bytes = len(data)
         self.read_bytes += len(data)
         if data:
             return self._cutter.feed(data)

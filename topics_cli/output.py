@@ -72,11 +72,6 @@ class Out:
         else:
             self.write(body + b"\n")
 
-    @property
-    def held(self) -> int:
-        """Bytes taken and not yet written."""
-        return self._held
-
     def flush(self) -> None:
         """Write everything out. Raises `OutputClosed`, or `Stopped` when a signal came and the reader is stuck."""
         if not self._parts:

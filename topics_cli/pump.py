@@ -264,7 +264,7 @@ class Pump:
             answer = call.step()
         except ApiError as error:
             self._call = None
-            if error.status not in (400, 413) or self._is_about_all(error):
+            if not self._is_about_records(error):
                 raise
             self._refuse(batch, error.code, error.what)
             return
@@ -277,17 +277,23 @@ class Pump:
         self._answered(answer)
         self._show_progress()
 
-    def _is_about_all(self, error: ApiError) -> bool:
-        """Whether a refusal has nothing to do with any record: it would be the same for each of them."""
+    def _is_about_records(self, error: ApiError) -> bool:
+        """Whether a refusal may be a record's fault; what is the same for all of them is not."""
         import json
 
+        if self._plan.each_alone and error.code == "idempotency_mismatch":
+            return True
+        if error.status not in (400, 413):
+            return False
         try:
             field = json.loads(error.body)["error"]["detail"]["field"]
         except (ValueError, LookupError, TypeError):
-            return False
+            return True
+        if self._plan.each_alone and field == "idempotency_key":
+            return True
         common = self._plan.common
         given = {"tag": common.tag, "node": common.node, "meta": common.meta or None}
-        return field in _COMMON_FIELDS or given.get(field) is not None
+        return field not in _COMMON_FIELDS and given.get(field) is None
 
     def _refuse(self, batch: Batch, code: str, reason: str) -> None:
         """Halve a refused batch, or name the record at fault."""

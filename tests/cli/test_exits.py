@@ -137,6 +137,14 @@ def test_a_busy_daemon_and_a_lost_connection_are_tried_again(place: Path) -> Non
         assert (done.returncode, done.stdout) == (0, b"t 1-1\n"), done.stderr
 
 
+def test_warnings_of_the_daemon_are_told_on_stderr(place: Path) -> None:
+    body = WRITTEN[:-1] + b',"warnings":["unknown field x"]}'
+    with answering(place, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) as (environment, _):
+        done = run("write", "t", "x", environment=environment)
+        assert (done.returncode, done.stdout) == (0, b"t 1-1\n")
+        assert done.stderr == b"topics: warning: unknown field x\n"
+
+
 @pytest.mark.slow
 def test_retry_after_is_waited_for(place: Path) -> None:
     with answering(place, refusal(429, "throttled", b"Retry-After: 1\r\n"), OK) as (environment, _):

@@ -124,6 +124,13 @@ def test_keys_from_the_records_make_a_second_import_write_nothing(shared: Daemon
     for _ in range(2):
         shared.ok("write", topic, "--json", "--key-from", "/id", stdin=lines)
     assert shared.ok("tail", topic, "--from", "0", "-o", "raw") == lines
+    more = b'{"id":1,"other":true}\n{"id":""}\n{"id":3}\n'
+    done = shared.run("write", topic, "--json", "--key-from", "/id", "--on-error", "skip", stdin=more)
+    assert done.returncode == 1
+    assert b"line 1: " in done.stderr
+    assert b"(idempotency_mismatch)" in done.stderr
+    assert b"line 2: " in done.stderr
+    assert shared.ok("tail", topic, "--from", "0", "-o", "raw") == lines + b'{"id":3}\n'
 
 
 def test_a_key_that_is_given_makes_a_second_write_of_the_same_input_write_nothing(shared: Daemon, topic: str) -> None:

@@ -61,7 +61,6 @@ class _Arguments(Source):
     def __init__(self) -> None:
         self.name = ""
         self.handle = -1
-        self.is_file = False
         self.size = 0
 
     def place(self, number: int) -> str:
