@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         self.paused = True
         self.fast = False
         if self.stream is not None:
-            self.stream.paused = True
+            self.stream.pause()
 
     def resume_writing(self) -> None:
         self.paused = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from engine.errors import Code, Refused, TopicsError
-from engine.types import Page, PageRequest
+from engine.types import Page
 from topics_daemon.streams import Stream, record_event_data
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.002
 """How long streams are served before the loop sees to its sockets again."""
+LOOK_EVERY: Final = 8
+"""Streams served between two looks at the clock."""
 HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 """What may wait to be sent for all streams together."""
 
@@ -44,6 +46,19 @@ class Waiter(Protocol):
     def fail(self, error: TopicsError) -> None: ...
 
 
+class Frame:
+    """A page as it was read and rendered for whoever stands there."""
+
+    __slots__ = ("alone", "data", "page")
+
+    def __init__(self, page: Page, data: bytes | None) -> None:
+        self.page = page
+        self.data = data
+        """The data of its `record` event, or None when it holds no records."""
+        self.alone: bytes | None = None
+        """The whole event for sessions of this one topic, whose id is the same for all of them; made when wanted."""
+
+
 class Frames:
     """Pages of one pass, read and rendered once for all who stand at the same place with the same options."""
 
@@ -51,17 +66,19 @@ class Frames:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._made: dict[tuple[str, int, int, int | None, PageRequest], tuple[Page, bytes | None]] = {}
+        self._made: dict[tuple[str, int, int, int | None, int], Frame] = {}
 
-    def read(self, shape: PageRequest, place: Place) -> tuple[Page, bytes | None]:
-        """The next page at a place, and the data of its `record` event if it holds records."""
-        key = (place.name, place.cursor, place.epoch, place.from_ts, shape)
-        made = self._made.get(key)
-        if made is None:
-            request = msgspec.structs.replace(shape, from_seq=place.cursor, epoch=place.epoch, from_ts=place.from_ts)
+    def read(self, session: Session, place: Place) -> Frame:
+        """The next page at a place."""
+        key = (place.name, place.cursor, place.epoch, place.from_ts, session.shape_id)
+        frame = self._made.get(key)
+        if frame is None:
+            request = msgspec.structs.replace(
+                session.shape, from_seq=place.cursor, epoch=place.epoch, from_ts=place.from_ts
+            )
             page = self._daemon.engine.page(place.name, request)
-            made = self._made[key] = (page, record_event_data(place.name, page))
-        return made
+            frame = self._made[key] = Frame(page, record_event_data(place.name, page))
+        return frame
 
 
 class Pump:
@@ -218,6 +235,7 @@ class Pump:
         frames = Frames(self.daemon)
         until = self.now() + SLICE_S
         line = self._line
+        served = 0
         while line:
             stream = line.popleft()
             stream.queued = False
@@ -230,7 +248,8 @@ class Pump:
             self._serve(stream, frames)
             if stream.ready:
                 self.enqueue(stream)
-            if self.now() > until:
+            served += 1
+            if served % LOOK_EVERY == 0 and self.now() > until:
                 break
         self._pass_due = bool(line)
         if line:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from topics_daemon.streams import Stream
 
 WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}", re.ASCII)
+SHAPES_MAX: Final = 1024
+"""Distinct options of sessions that are remembered, so that sessions with the same ones share pages."""
 COLLECT_EVERY_S: Final = 5.0
 """How often expired sessions are looked for, at most."""
 
@@ -43,11 +45,17 @@ class Place:
 class Session:
     """One reader's subscription."""
 
-    __slots__ = ("heartbeat_s", "idle_since", "places", "shape", "stream", "wid")
+    __slots__ = ("alone", "heartbeat_s", "idle_since", "places", "shape", "shape_id", "stream", "wid")
 
-    def __init__(self, wid: str, places: dict[str, Place], shape: PageRequest, heartbeat_s: float, now: float) -> None:
+    def __init__(
+        self, wid: str, places: dict[str, Place], shape: PageRequest, shape_id: int, heartbeat_s: float, now: float
+    ) -> None:
         self.wid = wid
         self.places = places
+        self.alone = len(places) == 1
+        """Whether it follows one topic only, as most do."""
+        self.shape_id = shape_id
+        """The same number for the same shape: cheaper to compare and hash."""
         self.shape = shape
         """The options of every page; cursor, epoch and from_ts come from the place."""
         self.heartbeat_s = heartbeat_s
@@ -79,6 +87,8 @@ class Sessions:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._by_wid: dict[str, Session] = {}
+        self._shapes: dict[PageRequest, int] = {}
+        self._next_shape_id = 0
         self._next_collect_s = 0.0
         self.ttl_ms: int = daemon.config["watch_session_ttl_ms"]
 
@@ -97,8 +107,16 @@ class Sessions:
                     {"limit": "max_watch_sessions", "max": maximum},
                 )
         wid = "wid_" + secrets.token_urlsafe(16)
-        session = self._by_wid[wid] = Session(wid, places, shape, heartbeat_s, self._daemon.loop.time())
+        now = self._daemon.loop.time()
+        session = self._by_wid[wid] = Session(wid, places, shape, self._shape_id(shape), heartbeat_s, now)
         return session
+
+    def _shape_id(self, shape: PageRequest) -> int:
+        if len(self._shapes) >= SHAPES_MAX:
+            # Forgetting them only means that sessions made before and after do not share pages any more.
+            self._shapes.clear()
+        self._next_shape_id += 1
+        return self._shapes.setdefault(shape, self._next_shape_id)
 
     def find(self, wid: str) -> Session:
         """The session of an id, or the 404."""
