@@ -15,6 +15,7 @@ from enum import Enum
 
 from engine.fs import Fs, OpenMode, Space
 from tests.sim.disk import FakeDisk
+from tests.sim.media import SECTOR
 
 
 class Call(Enum):
@@ -48,7 +49,7 @@ class Effect(Enum):
     ESTALE = "ESTALE"
     EINTR = "EINTR"
     SHORT = "short"
-    """A write takes half of its bytes (at least one) and says so."""
+    """A write takes about half of its bytes, up to a sector's end, and says so."""
     PARTIAL_EIO = "partial-EIO"
     """Half of a write reaches the page cache, then EIO."""
     FAILED_SYNC = "failed-sync"
@@ -142,10 +143,14 @@ class FaultFs:
         effect = self._strike(Call.WRITE, self._paths.get(handle, ""))
         if effect in (Effect.SHORT, Effect.PARTIAL_EIO):
             data = b"".join(buffers)
-            wrote = self.below.pwritev(handle, (data[: max(len(data) // 2, 1)],), offset)
+            # A file system stops between two blocks, never inside a sector.
+            length = (offset + len(data) // 2) // SECTOR * SECTOR - offset
             if effect is Effect.PARTIAL_EIO:
+                if length > 0:
+                    self.below.pwritev(handle, (data[:length],), offset)
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return wrote
+            if length > 0:
+                return self.below.pwritev(handle, (data[:length],), offset)
         return self.below.pwritev(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:

@@ -32,10 +32,10 @@ STATES_WANTED = 200_000
 SIGKILL_CYCLES = 300
 
 FULL = Effort(sample=24, deep_every=100, nested_max=10, nested_total_max=100)
-QUICK = Effort(images_max=60, sample=8, deep_every=25, nested_max=8, nested_total_max=60)
+QUICK = Effort(images_max=24, sample=4, deep_every=25, nested_max=8, nested_total_max=60)
 """For planted bugs: little at each moment, but a look at all moments."""
 SEQUENCES = Effort(images_max=40, sample=6, deep_every=200, nested_max=6, nested_total_max=40)
-FAULTY = Effort(images_max=16, sample=4, deep_every=0)
+FAULTY = Effort(images_max=12, moments_share=0.3, sample=4, deep_every=0)
 
 FAULT_SCENARIOS = ("single-disk", "single-fsync", "interleaved", "rotation", "clean-stop", "deletes")
 EFFECTS: dict[Call, tuple[Effect, ...]] = {
@@ -141,8 +141,8 @@ def _hunt(first: tuple[str, ...], wrap: Callable[[Any], Any]) -> str | None:
             if report.silent or report.false_alarms:
                 return f"flips: {(report.silent + report.false_alarms)[0]}"
             continue
-        if name == "faults":
-            for pair in single_faults():
+        if name.startswith("faults:"):
+            for pair in single_faults(Call(name.partition(":")[2])):
                 try:
                     run_with_faults(BY_NAME[pair[0]], [Fault.parse(token) for token in pair[1]], FAULTY, Tally())
                 except FoundError as error:
@@ -192,12 +192,13 @@ def calls_of(name: str) -> dict[Call, int]:
     return process.first.calls
 
 
-def single_faults() -> list[tuple[str, tuple[str, ...]]]:
-    """Every fault at every place of the fault scenarios."""
+def single_faults(only: Call | None = None) -> list[tuple[str, tuple[str, ...]]]:
+    """Every fault (of one call) at every place of the fault scenarios."""
     return [
         (name, (Fault(call, at, effect).token(),))
         for name in FAULT_SCENARIOS
         for call, count in calls_of(name).items()
+        if only in (None, call)
         for at in range(count)
         for effect in EFFECTS.get(call, ())
     ]
@@ -311,6 +312,7 @@ class Gate:
             ("moments crashed", f"{tally.moments:,}"),
             ("distinct states, opened and compared", f"{len(tally.hashes):,}"),
             ("  of these read from every cursor", f"{tally.thorough:,}"),
+            ("  the second reader agreed on", f"{tally.read_otherwise:,}"),
             ("  kill / power", f"{tally.kinds['kill']:,} / {tally.kinds['power']:,}"),
             ("pruned (same disk seen before)", f"{tally.images - len(tally.hashes):,}"),
             ("comparisons with the oracle", f"{tally.compared:,}"),

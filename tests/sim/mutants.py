@@ -66,7 +66,7 @@ class Mutant:
     name: str
     plant: Plant
     where: tuple[str, ...]
-    """Scenarios to try first; `flips` and `faults` name those sweeps."""
+    """Scenarios to try first; `flips` and `faults:<call>` name those sweeps."""
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def _durable_lsn_runs_ahead(patch: Patch) -> None:
     patch.set(wal_module, "_packed", packed)
 
 
-@_mutant("faults")
+@_mutant("faults:fdatasync")
 def _failed_sync_taken_for_success(patch: Patch) -> None:
     old = patch.set(Wal, "sync_done", None)
     patch.set(Wal, "sync_done", lambda self, job, error: old(self, job, None))
@@ -150,7 +150,7 @@ def _failed_sync_taken_for_success(patch: Patch) -> None:
     patch.set(Commit, "sync_done", lambda self, job, error, now: done(self, job, None, now))
 
 
-@_mutant("faults")
+@_mutant("faults:fdatasync")
 def _failed_sync_retried(patch: Patch) -> None:
     """The second attempt succeeds without the data."""
     old = patch.set(SyncJob, "run", None)
@@ -164,7 +164,7 @@ def _failed_sync_retried(patch: Patch) -> None:
     patch.set(SyncJob, "run", run)
 
 
-@_mutant("faults")
+@_mutant("faults:pwritev")
 def _failed_write_taken_for_success(patch: Patch) -> None:
     old = patch.set(GroupWrite, "run", None)
 
@@ -177,7 +177,7 @@ def _failed_write_taken_for_success(patch: Patch) -> None:
     patch.set(GroupWrite, "run", run)
 
 
-@_mutant("faults")
+@_mutant("faults:pwritev")
 def _short_write_not_completed(patch: Patch) -> None:
     def run(self: GroupWrite, fs: Any) -> None:
         for file, lsn, buffers in self.writes:

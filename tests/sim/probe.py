@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from engine.core import Core
 from engine.errors import StoreError
+from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.images import kill_points, power_cuts
@@ -49,6 +50,8 @@ class Tally:
     """Of these, those that were read from every cursor."""
     compared: int = 0
     """Comparisons with the oracle (one state may be compared at several moments)."""
+    read_otherwise: int = 0
+    """States on which the second reader agreed with the engine."""
     reopened: int = 0
     """States recovered a second time, for idempotence."""
     written_again: int = 0
@@ -64,6 +67,7 @@ class Tally:
         self.hashes |= other.hashes
         self.compared += other.compared
         self.thorough += other.thorough
+        self.read_otherwise += other.read_otherwise
         self.reopened += other.reopened
         self.written_again += other.written_again
         self.nested += other.nested
@@ -154,6 +158,8 @@ class Prober:
                 before = disk.killed() if disk is not None else self._from_tree(world, tree)
                 self.tally.thorough += self._is_thorough()
                 view = self._recover(world, before, thorough=self._is_thorough())
+                if self._is_thorough():
+                    self._read_otherwise(world, tree, before.boot, view)
                 self._views[key] = view
                 self.tally.hashes.add(key)
                 self.tally.kinds[crash.value] += 1
@@ -187,6 +193,13 @@ class Prober:
         disk.on_step = on_step
         clock = world.clock.reboot() if disk.boot != world.disk.boot else world.clock.restart()
         return look(Core.open(world.wrap(disk), clock, world.settings, world.limits), thorough=thorough)
+
+    def _read_otherwise(self, world: World, tree: Tree, boot: str, view: View) -> None:
+        """The second reader finds the same in the image as the engine."""
+        differs = disagreement(tree, boot, view, world.clock, world.settings)
+        if differs is not None:
+            raise WrongError(f"the second reader: {differs}")
+        self.tally.read_otherwise += 1
 
     def _deeper(self, world: World, disk: FakeDisk | None, tree: Tree, crash: Crash, place: str) -> None:
         def fresh_disk() -> FakeDisk:
@@ -245,6 +258,7 @@ class Prober:
             limits=world.limits,
         )
         after.crash = crash
+        disk.free(1 << 22)
         after.start()
         for name in sorted(after.oracle.lines):
             model = after.oracle.tip(name)

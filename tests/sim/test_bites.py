@@ -1,0 +1,98 @@
+"""The simulator notices what it is there for: planted bugs, missing syncs, flipped bits, and wrong views."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.sim import elision
+from tests.sim.flips import Sweep, places
+from tests.sim.gate import argued, mutant_task, reached_sites
+from tests.sim.mutants import MUTANTS
+from tests.sim.oracle import Crash
+from tests.sim.second_reader import ReadFrame, read_frames, read_topics
+from tests.sim.view import look
+from tests.sim.world import World
+
+QUICK_MUTANTS = ("sync-skipped", "acked-when-only-queued", "no-crash-gap", "deletes-not-replayed", "copy-not-synced")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK_MUTANTS)
+def test_planted_bug_is_noticed(name: str) -> None:
+    outcome = mutant_task(name)
+    assert outcome.ok, outcome.note
+
+
+def test_the_list_of_planted_bugs_is_long_enough() -> None:
+    assert len(MUTANTS) >= 20
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.slow
+def test_every_sync_in_the_sources_is_reached_by_the_scenarios() -> None:
+    reached = {part.split("@")[0] for site in reached_sites() for part in site.split(" < ") if ":from" not in part}
+    missing = {site for site in elision.sites_in_sources() if site.split("@")[0] not in reached and not argued(site)}
+    assert not missing, "a sync that no scenario ever reaches proves nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stop", "power"), [(True, False), (False, False), (False, True)])
+def test_damage_is_full_state_gap_or_refusal(stop: bool, power: bool) -> None:
+    sweep = Sweep(stop=stop, power=power)
+    every = list(places(sweep))
+    for damage, arguments in random.Random(3).sample(every, 120):
+        damage(*arguments)
+    report = sweep.report
+    assert not report.silent, report.silent[:3]
+    assert not report.false_alarms
+    assert report.refused
+    assert report.gap
+
+
+def test_the_oracle_tells_a_lost_record_a_changed_one_and_one_too_many() -> None:
+    world = World().start()
+    world.append("t", 3)
+    view = look(world.core)
+    assert world.oracle.check(view, Crash.KILL) == []
+    line = world.oracle.line("t")
+    topic = view.topics["t"]
+    for wrong in (
+        type(view)({}, view.now),
+        type(view)({**view.topics, "u": topic}, view.now),
+    ):
+        assert world.oracle.check(wrong, Crash.KILL) != []
+    line.bytes[line.incarnation_after(len(line.steps)), 2] = b"other bytes"
+    assert "changed its bytes" in world.oracle.check(view, Crash.KILL)[0]
+
+
+def test_the_oracle_allows_what_was_not_acked_to_be_there_or_not() -> None:
+    world = World().start()
+    world.append("t")
+    with_it = None
+    world.append("t", wait=False)
+    without = look(world.core)
+    world.step()
+    with_it = look(world.core)
+    world.oracle.line("t").steps[-1].acked = False
+    assert world.oracle.check(without, Crash.KILL) == []
+    assert world.oracle.check(with_it, Crash.KILL) == []
+    world.oracle.line("t").steps[-1].acked = True
+    assert world.oracle.check(without, Crash.KILL) != []
+
+
+def test_the_second_reader_reads_what_was_written() -> None:
+    world = World().start()
+    records = world.append("t", 3, key="k", tag="red", node="n", meta=b'{"a":1}')
+    world.delete("t", seqs=(2,))
+    world.append("u")
+    world.drop("u")
+    frames = read_frames(world.disk.cached_tree())
+    assert [frame.order for frame in frames] == list(range(1, len(frames) + 1))
+    assert all(isinstance(frame, ReadFrame) for frame in frames)
+    topics = read_topics(frames)
+    assert list(topics) == ["t"]
+    assert sorted(topics["t"].records) == [1, 3]
+    assert records[0].data in topics["t"].records[1]
+    assert topics["t"].keys == [b"k"]

@@ -1,0 +1,48 @@
+"""A seeded slice of the crash gate: every scenario and short sequences, crashed at a part of their moments.
+
+`make crash` looks at all of it; this is what fits into a minute. A failure prints a token; `python -m tests.sim.gate
+--replay TOKEN` does that one crash again.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.sim.faults import Fault
+from tests.sim.gate import FAULTY, all_sequences, fault_pairs, single_faults
+from tests.sim.probe import Effort, Tally
+from tests.sim.runner import BY_NAME, run, run_with_faults
+from tests.sim.scenarios import SCENARIOS, sequence
+
+pytestmark = pytest.mark.slow
+
+SLICE = Effort(images_max=10, moments_share=0.08, sample=4, deep_every=40, nested_max=3, nested_total_max=15)
+SHORT = Effort(images_max=6, moments_share=0.06, sample=2, deep_every=60, nested_max=3, nested_total_max=9)
+SEED = 20
+SEQUENCES_DRAWN = 150
+
+
+@pytest.mark.parametrize("name", [scenario.name for scenario in SCENARIOS])
+def test_scenario_survives_its_crashes(name: str) -> None:
+    scenario = BY_NAME[name]
+    for lag in scenario.lags:
+        run(scenario, lag, SLICE, Tally(), seed=SEED)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_short_sequences_survive_their_crashes(length: int) -> None:
+    rng = random.Random(SEED)
+    letters = [names for names in all_sequences(length) if len(names) == length]
+    tally = Tally()
+    for index, names in enumerate(rng.sample(letters, min(len(letters), SEQUENCES_DRAWN))):
+        run(sequence(names), (0, 4)[index % 2], SHORT, tally, seed=index)
+    assert tally.compared > 10 * length, "nothing was looked at"
+
+
+def test_single_faults_and_pairs_break_no_promise() -> None:
+    rng = random.Random(SEED)
+    runs = rng.sample(single_faults(), 40) + fault_pairs(rng, 20)
+    for name, tokens in runs:
+        run_with_faults(BY_NAME[name], [Fault.parse(token) for token in tokens], FAULTY, Tally())
