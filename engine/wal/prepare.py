@@ -107,6 +107,15 @@ def abandon_log_file(fs: Fs, log: LogFile, handle: int) -> None:
         pass
 
 
+def _sync_in_use(fs: Fs, handle: int) -> None:
+    """Sync a file that may hold frames. Whatever the error, it may have cost them their pages: it is never lack of
+    space that passes."""
+    try:
+        fs.fdatasync(handle)
+    except OSError as error:
+        raise OSError(errno.EIO, f"a log file could not be synced: {error}") from error
+
+
 def check_space(fs: Fs, wanted: int, reserve_bytes: int) -> None:
     """Raise ENOSPC unless `wanted` bytes can be taken and the reserve for recovery still be free."""
     space = fs.space()
@@ -180,7 +189,7 @@ class Fill:
         handle = fs.open(self._log.path, OpenMode.WRITE)
         try:
             zero_fill(fs, handle, self._log.offset(self.filled_lsn - self._length), self._length)
-            fs.fdatasync(handle)
+            _sync_in_use(fs, handle)
         finally:
             fs.close(handle)
 
@@ -203,7 +212,7 @@ class Extend:
         handle = fs.open(self.log.path, OpenMode.WRITE)
         try:
             fs.allocate(handle, self.log.size, self.longer.size - self.log.size)
-            fs.fdatasync(handle)
+            _sync_in_use(fs, handle)
         finally:
             fs.close(handle)
         replace_file(fs, MANIFEST_PATH, self._manifest)

@@ -385,6 +385,20 @@ def fill_some(hand: Hand) -> int:
     return 100
 
 
+def test_F10_a_failed_sync_of_a_fill_ends_the_shard_even_if_it_says_that_space_is_lacking() -> None:
+    for effect in (Effect.ENOSPC, Effect.EDQUOT, Effect.EIO, Effect.FAILED_SYNC):
+        disk = FakeDisk()
+        hand = Hand(disk, SMALL)
+        hand.append(1, 0)
+        chore = hand.wal.next_chore(0)
+        assert isinstance(chore, Fill)
+        with pytest.raises(OSError, match="could not be synced") as raised:
+            chore.run(FaultFs(disk, [Fault(Call.SYNC, 0, effect)]))
+        hand.wal.chore_done(chore, raised.value)
+        assert hand.wal.shards[0].failed is raised.value
+        assert hand.wal.begin_sync(0) is None, "a sync would succeed now, without the frame"
+
+
 # --- reading back ----------------------------------------------------------------------------------------------------
 
 
