@@ -28,7 +28,10 @@ RETRY_FOR_MS = 30_000
 ANSWER_S_MAX = 60.0
 """An answer that takes longer than this (beyond what was asked to wait) counts as a lost connection."""
 BACKOFF_S_MIN = 0.05
-BACKOFF_S_MAX = 1.0
+BACKOFF_S_MAX = 2.0
+"""Longest pause before a busy daemon (429, 503) is asked again, unless it names one."""
+RECONNECT_S_MAX = 0.25
+"""Longest pause before a lost connection is tried again: trying costs nothing, and the daemon may be back."""
 PATIENCE_S = 1.0
 """Waiting longer than this is shown on a terminal."""
 TICK_S = 0.25
@@ -150,7 +153,7 @@ class Call:
         self.held_by = f"no daemon at {client.where.label} ({lost.why})"
         if not client.was_answered and client.retry_for_ms is None:
             raise failure from lost
-        self._try_again(failure, 0.0)
+        self._try_again(failure, 0.0, RECONNECT_S_MAX)
 
     def _refused(self, answer: Answer) -> None:
         failure = api_error(answer)
@@ -158,9 +161,9 @@ class Call:
         self.held_by = f"{failure.code}: {failure.what}"
         self._client.was_answered = True
         wait = answer.headers.get(b"retry-after", b"")
-        self._try_again(failure, float(wait) if wait.isdigit() else 0.0)
+        self._try_again(failure, float(wait) if wait.isdigit() else 0.0, BACKOFF_S_MAX)
 
-    def _try_again(self, failure: Failure, at_least_s: float) -> None:
+    def _try_again(self, failure: Failure, at_least_s: float, at_most_s: float) -> None:
         """Plan the next try, or raise `failure` when patience is over."""
         now = time.monotonic()
         self.failing_since = self.failing_since or now
@@ -168,7 +171,7 @@ class Call:
         over = self.failing_since + (RETRY_FOR_MS if retry_for_ms is None else retry_for_ms) / 1000
         if now >= over:
             raise failure
-        pause = min(BACKOFF_S_MIN * 2**self._tries, BACKOFF_S_MAX) * (0.5 + os.urandom(1)[0] / 255)
+        pause = min(BACKOFF_S_MIN * 2**self._tries, at_most_s) * (0.5 + os.urandom(1)[0] / 255)
         self._tries = min(self._tries + 1, 10)
         self.resume_at = min(now + max(pause, at_least_s), over)
 

@@ -143,7 +143,7 @@ class Reader:
         """Send the request for the next page, if one is wanted and none is on its way."""
         if self._call is not None or self.finished or len(self.pages) >= AHEAD_MAX or limit <= 0:
             return
-        self._waits = self.follow and (self.at_head or not self.pages)
+        self._waits = self.follow and self.at_head
         self._limit = min(limit, PAGE_RECORDS)
         self._call = self._client.open(self._request(WAIT_MS if self._waits else 0), self._channel)
 

@@ -26,7 +26,12 @@ COMMON = (
     Option("--fields", TEXT, "Only these fields, in this order.", metavar="A,B"),
     Option("--color", CHOICE, "Colours: when, on a terminal, or by NO_COLOR.", choices=("auto", "always", "never")),
     Option("-q --quiet", FLAG, "Say nothing about the work; errors only."),
-    Option("--retry-for", DURATION, "How long to wait for a daemon that is away (30s; 0 never).", metavar="TIME"),
+    Option(
+        "--retry-for",
+        DURATION,
+        "How long to wait for a daemon that is away: 30s once it was reached, 0 never.",
+        metavar="TIME",
+    ),
     Option("--socket", TEXT, "Unix socket of the daemon.", metavar="PATH"),
     Option("--url", TEXT, "Address of the daemon: http://HOST:PORT.", metavar="URL"),
     Option("--key-file", TEXT, "File whose first line is the API key.", metavar="FILE"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Daemon, short_directory
+from tests.cli.support import STARTED, Daemon, short_directory
 
 _NUMBERS = itertools.count(1)
 
@@ -18,9 +18,11 @@ def shared() -> Iterator[Daemon]:
     """A daemon for the whole run; tests use topics of their own."""
     for directory in short_directory():
         daemon = Daemon(directory)
-        daemon.start()
-        yield daemon
-        daemon.stop()
+        try:
+            daemon.start()
+            yield daemon
+        finally:
+            daemon.stop()
 
 
 @pytest.fixture
@@ -28,9 +30,25 @@ def mortal() -> Iterator[Daemon]:
     """A daemon of this test alone, to be killed and started again."""
     for directory in short_directory():
         daemon = Daemon(directory)
-        daemon.start()
-        yield daemon
-        daemon.stop()
+        try:
+            daemon.start()
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_orphans() -> Iterator[None]:
+    """Kill what a test that failed has left running."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import pty
@@ -56,6 +57,18 @@ HARD = [
 ]
 
 
+STARTED: list[subprocess.Popen[bytes]] = []
+"""Commands that run beside a test; whatever of them is left when it ends is killed (`conftest`)."""
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_us() -> None:
+    """Let a child be killed when we end, however we end."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Daemon:
     """A daemon of our own, on a directory of its own, that can be killed and started again."""
 
@@ -76,7 +89,12 @@ class Daemon:
         }
         log = open(self.directory / "daemon.log", "ab")  # noqa: SIM115  # closed just below, once the child has it
         self.process = subprocess.Popen(
-            [PYTHON, "-m", "topics_daemon.main"], cwd=ROOT, env=environment, stdout=log, stderr=log
+            [PYTHON, "-m", "topics_daemon.main"],
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_us,  # noqa: PLW1509
         )
         log.close()
         over = time.monotonic() + READY_S_MAX
@@ -130,14 +148,17 @@ class Daemon:
         self, *words: str, stdin: int | None = subprocess.DEVNULL, **more: str
     ) -> subprocess.Popen[bytes]:
         """Start `topics` with pipes."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command(*words),
             cwd=ROOT,
             env=self.environment(**more),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=die_with_us,  # noqa: PLW1509  # calls one system call and nothing else
         )
+        STARTED.append(process)
+        return process
 
 
 def command(*words: str | bytes) -> Sequence[str | bytes]:
@@ -198,6 +219,11 @@ def finish(process: subprocess.Popen[bytes], signum: int = 0) -> tuple[int, byte
     return process.returncode, out, said
 
 
+def _own_terminal() -> None:
+    die_with_us()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A command on a terminal of 80 by 24: what it draws can be read, and keys can be typed."""
 
@@ -212,8 +238,9 @@ class Terminal:
             stdout=far,
             stderr=far,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # no threads to be hurt here
+            preexec_fn=_own_terminal,  # noqa: PLW1509  # calls two system calls and nothing else
         )
+        STARTED.append(self.process)
         os.close(far)
         self.seen = b""
 

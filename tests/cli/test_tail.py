@@ -113,6 +113,31 @@ def test_idle_exit_ends_a_follower_that_meets_nothing_new(shared: Daemon, twenty
     assert time.monotonic() - begun < 3
 
 
+def test_an_idle_follower_costs_nothing_here_and_at_the_daemon(shared: Daemon, own: str, topic: str) -> None:
+    def ticks(pid: int) -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    shared.ok("write", topic + "-b", "x")
+    followers = [
+        shared.start_command("tail", "-f", own, "-n", "1"),
+        shared.start_command("tail", "-f", own, topic + "-b", "-n", "1"),
+        shared.start_command("tail", "-f", own, "--from", "19"),
+    ]
+    for follower, lines in zip(followers, (1, 2, 1), strict=True):
+        read_until(follower, lines)
+    assert shared.process is not None
+    pids = [follower.pid for follower in followers]
+    time.sleep(0.3)
+    before = [ticks(pid) for pid in pids]
+    daemon_before = ticks(shared.process.pid)
+    time.sleep(2.0)
+    assert max(now - then for now, then in zip(map(ticks, pids), before, strict=True)) < 5
+    assert ticks(shared.process.pid) - daemon_before < 20
+    for follower in followers:
+        assert finish(follower, INT)[0] == 130
+
+
 def test_ctrl_c_ends_a_follower_with_130_and_a_hint(shared: Daemon, twenty: str) -> None:
     follower = shared.start_command("tail", "-f", twenty)
     read_until(follower, 10)
