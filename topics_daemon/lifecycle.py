@@ -228,6 +228,20 @@ class Life:
         self.log.info("stopping", signal=number)
         self._stop.set()
 
+    def on_hangup(self, reread: Callable[[], Config]) -> None:
+        """SIGHUP: take the log level over from the configuration, and say what else has changed but needs a restart."""
+        try:
+            config = reread()
+        except Mistakes as error:
+            for line in error.lines:
+                self.log.error("configuration", error=line)
+            return
+        self.log.set_level(config["log_level"])
+        self.log.info("configuration read again", log_level=config["log_level"])
+        for name, value in config.values.items():
+            if name not in ("log_level", "max_connections") and value != self.config[name]:
+                self.log.warning("needs a restart", setting=name)
+
     def on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something escaped into the loop: say it in our log, under an id."""
         error = context.get("exception")
@@ -304,7 +318,7 @@ class Life:
         os._exit(code)
 
 
-async def serve(config: Config, log: Log) -> int:
+async def serve(config: Config, log: Log, reread: Callable[[], Config]) -> int:
     """Run the daemon until it is told to stop; returns the exit code. Raises what keeps it from starting."""
     loop = asyncio.get_running_loop()
     fs = open_root(config)
@@ -312,6 +326,7 @@ async def serve(config: Config, log: Log) -> int:
     loop.set_exception_handler(life.on_exception)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, life.on_signal, number)
+    loop.add_signal_handler(signal.SIGHUP, life.on_hangup, reread)
     try:
         await life.bind()
         opening = asyncio.ensure_future(life.recover())
@@ -343,8 +358,8 @@ def raise_file_limit(config: Config, log: Log) -> None:
             log.warning("fewer connections than configured", max_connections=config["max_connections"], files=reach)
 
 
-def run(config: Config, log: Log) -> int:
-    """Run the daemon in this process; returns the exit code."""
+def run(config: Config, log: Log, reread: Callable[[], Config]) -> int:
+    """Run the daemon in this process; returns the exit code. `reread` reads the configuration anew, for SIGHUP."""
     os.umask(0o077)
     raise_file_limit(config, log)
     log.info("starting", version=VERSION, pid=os.getpid(), data_dir=os.path.abspath(config["data_dir"]))
@@ -352,7 +367,7 @@ def run(config: Config, log: Log) -> int:
         log.warning("configuration", said=warning)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(serve(config, log))
+            return runner.run(serve(config, log, reread))
     except StoreError as error:
         log.error("cannot open the store", error=error)
         return error.exit_code

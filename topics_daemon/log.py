@@ -52,6 +52,10 @@ class Log:
         self._now = now
         self._rates: dict[str, list[float]] = {}
 
+    def set_level(self, level: str) -> None:
+        """Change the least level that is written."""
+        self._least = LEVELS[level]
+
     def debug(self, event: str, **fields: Any) -> None:
         self._say("debug", event, fields)
 

@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(settings.print_config(config))
         return 0
     as_text = {"auto": None, "text": True, "json": False}[config["log_format"]]
-    return run(config, Log(as_text=as_text, level=config["log_level"]))
+    log = Log(as_text=as_text, level=config["log_level"])
+    return run(config, log, lambda: settings.load(wants, os.environ))
 
 
 if __name__ == "__main__":

@@ -295,3 +295,21 @@ def test_f58_a_data_directory_that_is_moved_away_makes_the_daemon_read_only(tmp_
     assert daemon.ask(post("/v0/topics/t", {"records": [{"data": 2}]})).code == "read_only"
     assert records_of(daemon.read("t")) == [1]
     daemon.stop()
+
+
+def test_sighup_changes_the_log_level_and_says_what_would_need_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text('log_level = "info"\n')
+    daemon = start(tmp_path, "--config", str(file))
+    for content, expected in (
+        ('log_level = "debug"\nmax_topics = 5\n', '"needs a restart", "setting": "max_topics"'),
+        ('log_level = "loud"\n', "must be one of debug, info, warning, error"),
+    ):
+        file.write_text(content)
+        daemon.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 5
+        while expected not in daemon.log:
+            assert time.monotonic() < deadline, daemon.log
+            time.sleep(0.02)
+    daemon.is_well()
+    assert daemon.stop() == 0
