@@ -61,6 +61,8 @@ RETRY_AFTER_S: Final[dict[Code, int]] = {
 
 GZIP_BYTES_MIN: Final = 1024
 """Smaller answers are sent as they are: compressing them costs more than it saves."""
+GZIP_BYTES_MAX: Final = 1024 * 1024
+"""Larger ones too: compressing holds the loop, 8 ms for this many bytes."""
 GZIP_LEVEL: Final = 1
 
 _STATUS_LINES: Final = {
@@ -78,7 +80,7 @@ def respond(
     close: bool = False,
 ) -> bytes:
     """A whole answer. `extra` are complete header lines; `head` is None when the request could not be read."""
-    if head is not None and head.gzip and len(body) >= GZIP_BYTES_MIN:
+    if head is not None and head.gzip and GZIP_BYTES_MIN <= len(body) <= GZIP_BYTES_MAX:
         packer = zlib.compressobj(GZIP_LEVEL, wbits=31)
         body = packer.compress(body) + packer.flush()
         extra += b"content-encoding: gzip\r\nvary: accept-encoding\r\n"

@@ -25,6 +25,8 @@ from engine.limits import KIB, MAX_SHARDS, MIB, EngineSettings, Limits, OnCorrup
 
 U64_MAX: Final = 2**64 - 1
 MINUTE_MS: Final = 60_000
+BATCH_RECORDS_MAX: Final = 65_536
+"""A batch must fit well into what may run ahead of the disk (`SYNC_WINDOW`), or it could never be staged."""
 HOUR_MS: Final = 60 * MINUTE_MS
 
 
@@ -121,7 +123,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _count("max_topics", _BASE.topics, "topics that may exist; 0 = no bound"),
     _size("max_total_bytes", _BASE.total_bytes, "live bytes over all topics; 0 = no bound", 0),
-    _count("max_batch_records", _BASE.batch_records, "records in one write", 1, 1_000_000),
+    _count("max_batch_records", _BASE.batch_records, "records in one write", 1, BATCH_RECORDS_MAX),
     _size("max_record_bytes", _BASE.record_bytes, "data and meta of one record", 1, 64 * MIB),
     _size("max_body_bytes", _BASE.body_bytes, "a request body, after inflation", 1, KIB * MIB),
     _size("max_meta_bytes", _BASE.meta_bytes, "meta of one record", 2, MIB),

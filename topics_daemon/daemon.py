@@ -113,6 +113,7 @@ class Daemon:
         self.pump = Pump(self)
         self.sessions = Sessions(self)
         self._turn_due = False
+        self._read_due = False
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._chore_runs = False
@@ -184,6 +185,20 @@ class Daemon:
             self._turn_due = True
             self.loop.call_soon(self._turn)
 
+    def reading(self) -> None:
+        """Something is read in this loop iteration: the engine's time is good for it, and is read anew after it."""
+        if not self._turn_due and not self._read_due:
+            self._read_due = True
+            self.loop.call_soon(self._end_reading)
+
+    def _end_reading(self) -> None:
+        self._read_due = False
+        if not self._turn_due and self._syncer is not None:
+            try:
+                self.engine.turn()
+            except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
+                self._bug(error)
+
     def _turn(self) -> None:
         self._turn_due = False
         core = self.core
@@ -191,18 +206,15 @@ class Daemon:
             return
         try:
             core.turn()
+            self._go_on(core)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(error)
-        self._go_on(core)
 
     def _go_on(self, core: Core) -> None:
         """After the engine has moved: start what is due, plan when to look again, and tell who waits."""
-        try:
-            self._start_jobs(core)
-            if self._pulse is None:
-                self._plan_pulse(core)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
-            self._bug(error)
+        self._start_jobs(core)
+        if self._pulse is None:
+            self._plan_pulse(core)
         if core.fresh:
             self.pump.wake(core.fresh)
             core.fresh.clear()
@@ -213,9 +225,9 @@ class Daemon:
 
     def _plan_pulse(self, core: Core) -> None:
         """One timer for the next background sync; marks and deadlines come with the coarse timer."""
-        due = [book.next_sync_ms for book in core.commit.books if book.dirty and book.sync_began_ms is None]
-        if due:
-            self._pulse = self.loop.call_later(max(min(due) - core.now(), 1) / 1000, self._beat)
+        due_ms = core.sync_due_ms
+        if due_ms is not None:
+            self._pulse = self.loop.call_later(max(due_ms - core.commit.now_ms, 1) / 1000, self._beat)
 
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""
@@ -233,12 +245,12 @@ class Daemon:
             self.log.error("sync failed", shard=job.shard, error=error)
         try:
             self.core.sync_done(job, error)
+            if self.core.parking:
+                self.wake()
+            if self._syncer is not None:
+                self._go_on(self.core)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self._bug(bug)
-        if self.core.parking:
-            self.wake()
-        if self._syncer is not None:
-            self._go_on(self.core)
 
     def _chore_done(self, chore: Any, error: OSError | None) -> None:
         assert self.core is not None

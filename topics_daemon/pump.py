@@ -218,11 +218,21 @@ class Pump:
             waiter.fail(self.daemon.internal_error(error))
 
     def _serve(self, stream: Stream, frames: Frames) -> None:
+        """Give one stream in line its turn."""
+        stream.queued = False
+        if stream.ended or stream.paused or not stream.ready:
+            return
+        if self._held_bytes >= HELD_BYTES_MAX:
+            stream.queued = True
+            self._held.append(stream)
+            return
         try:
             stream.serve(frames)
         except Exception as error:  # noqa: BLE001  # logged under an id; the reader comes back and goes on
             self.daemon.internal_error(error)
             stream.end(500, "internal")
+        if stream.ready:
+            self.enqueue(stream)
 
     def _dropped(self, stream: Stream, slot: Slot) -> None:
         place = stream.session.places[slot.topic.name]
@@ -232,28 +242,20 @@ class Pump:
 
     def _pass(self) -> None:
         """Serve the streams in line for one slice."""
+        self.daemon.reading()
         frames = Frames(self.daemon)
         until = self.now() + SLICE_S
-        line = self._line
         served = 0
-        while line:
-            stream = line.popleft()
-            stream.queued = False
-            if stream.ended or stream.paused or not stream.ready:
-                continue
-            if self._held_bytes >= HELD_BYTES_MAX:
-                stream.queued = True
-                self._held.append(stream)
-                continue
-            self._serve(stream, frames)
-            if stream.ready:
-                self.enqueue(stream)
-            served += 1
-            if served % LOOK_EVERY == 0 and self.now() > until:
-                break
-        self._pass_due = bool(line)
-        if line:
-            self.daemon.loop.call_soon(self._pass)
+        try:
+            while self._line:
+                self._serve(self._line.popleft(), frames)
+                served += 1
+                if served % LOOK_EVERY == 0 and self.now() > until:
+                    break
+        finally:
+            self._pass_due = bool(self._line)
+            if self._line:
+                self.daemon.loop.call_soon(self._pass)
 
     # -- time ------------------------------------------------------------------------------------------------------
 

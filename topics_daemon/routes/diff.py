@@ -124,6 +124,7 @@ class Poll(Exchange):
 
     def _look(self, *, final: bool) -> None:
         assert self.head is not None
+        self._daemon.reading()
         try:
             page = self._daemon.engine.page(self._name, self._request)
         except TopicsError as error:
@@ -161,6 +162,7 @@ def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
     lines = wants_lines(head) if head.accept else False
     request = page_request(read, daemon.limits, lines=lines)
     wait_ms = wait_of(read)
+    daemon.reading()
     page = daemon.engine.page(head.name, request)
     if wait_ms and not daemon.draining and _has_nothing(page):
         Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
@@ -289,6 +291,7 @@ def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
     min_bytes = min(in_range(read.min_bytes, "min_bytes", 1), max_bytes)
     wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)
+    daemon.reading()
     pages = ManyPages(daemon, requests, max_bytes)
     if wait_ms and not daemon.draining and not pages.telling and pages.bytes < min_bytes:
         ManyPoll(daemon, connection, head, requests, (min_bytes, max_bytes, wait_ms), warnings, started_ns)

@@ -17,4 +17,5 @@ if TYPE_CHECKING:
 def get_record(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics/:t/records/:seq`: the record's bytes as they are, so nothing of ours is put into them."""
     seq = number(head.param, "seq", 0, U64_MAX)
+    daemon.reading()
     return respond(head, 200, daemon.engine.record(head.name, seq))

@@ -107,6 +107,7 @@ def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
     """`GET /v0/topics/:t[?touch=false]`."""
     warnings: list[str] = []
     check_names(head.query, _STATE_QUERY, warnings)
+    daemon.reading()
     state = daemon.engine.state(head.name, touch=flag(head.query, "touch", True))
     answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
     damage = answer.pop("damage")
@@ -126,6 +127,7 @@ def list_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     size = number(query["page_size"], "page_size") if "page_size" in query else LIST_PAGE_DEFAULT
     size = min(size or LIST_PAGE_DEFAULT, daemon.limits.list_page)
     after = _read_cursor(query["cursor"]) if "cursor" in query else ""
+    daemon.reading()
     states, following = daemon.engine.list_topics(query.get("prefix", ""), size, after)
     rows = [_row(state) for state in states]
     page: dict[str, Any] = {}

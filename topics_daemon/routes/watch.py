@@ -89,6 +89,7 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
         include_data=read.include_data,
         strong=read.consistency == "strong",
     )
+    daemon.reading()
     places: dict[str, Place] = {}
     shown: dict[str, dict[str, int]] = {}
     for name, part in read.topics.items():
