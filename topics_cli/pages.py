@@ -10,11 +10,16 @@ is another one by then.
 from __future__ import annotations
 
 from _json import encode_basestring
-from collections import deque
 
 from topics_cli.client import JSON, NDJSON, Call, Client, Request, topic_path
 from topics_cli.cut import number
 from topics_cli.exits import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+else:
+    from _collections import deque  # the C half alone: `collections` is slow to import
 
 PAGE_RECORDS = 1000
 PAGE_BYTES = 8 << 20

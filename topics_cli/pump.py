@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 
 from topics_cli import exits
 from topics_cli.client import Call, Client, topic_path
@@ -23,9 +22,12 @@ from topics_cli.intake import Intake, Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
 
     from topics_cli.wire import Answer
+else:
+    from _collections import deque  # the C half alone: `collections` is slow to import
 
 BATCH_RECORDS = 1000
 BATCH_BYTES = 1 << 20

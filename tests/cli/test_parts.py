@@ -177,7 +177,7 @@ def test_the_fast_commands_are_those_that_must_be() -> None:
 def test_the_fast_commands_start_without_anything_heavy(name: str) -> None:
     words = [name, "t", *CALLS[name]]
     heavy = (
-        "typer rich httpx anyio msgspec click pydantic json re enum typing dataclasses argparse socket ssl "
+        "typer rich httpx anyio msgspec click pydantic json re enum typing collections dataclasses argparse socket ssl "
         "asyncio subprocess threading logging inspect pathlib importlib.metadata difflib hypothesis engine"
     )
     script = (

@@ -8,7 +8,6 @@ file moves only after that.
 from __future__ import annotations
 
 import time
-from collections import deque
 
 from topics_cli import exits
 from topics_cli.cursor import CursorFile
@@ -22,7 +21,10 @@ from topics_cli.signals import is_gone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from typing import Any
+else:
+    from _collections import deque  # the C half alone: `collections` is slow to import
 
 LAST_DEFAULT = 10
 SAVE_S = 0.2
