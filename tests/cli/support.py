@@ -94,7 +94,7 @@ class Daemon:
             env=environment,
             stdout=log,
             stderr=log,
-            preexec_fn=die_with_us,  # noqa: PLW1509
+            preexec_fn=die_with_us,  # noqa: PLW1509  # one system call
         )
         log.close()
         over = time.monotonic() + READY_S_MAX
