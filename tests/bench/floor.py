@@ -6,6 +6,8 @@ then on only counts the bytes that come: one prepared answer for each whole requ
 one packet, as the daemon does too.
 
     python -m tests.bench.floor --answer-bytes 180     prints "PORT <n>" when it listens
+    python -m tests.bench.floor --answer-bytes 180 --fan-out     the floor of live delivery: a GET becomes a stream,
+                                                                 a POST's body is passed on to every stream
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar, cast
 
 import uvloop
 
@@ -45,6 +47,37 @@ class Floor(asyncio.Protocol):
         self._write(self._answer * whole if whole > 1 else self._answer)
 
 
+class FanOut(asyncio.Protocol):
+    """One connection of the fan-out: a stream if it begins with GET, else a writer."""
+
+    streams: ClassVar[set[asyncio.Transport]] = set()
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the stream."""
+        if self._transport is not None:
+            self.streams.discard(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Open a stream, or pass a whole request's body on to all of them and answer."""
+        assert self._transport is not None
+        if data.startswith(b"GET"):
+            self.streams.add(self._transport)
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: caught-up\n\n")
+            return
+        event = b"id: x\nevent: record\ndata: " + data[data.index(b"\r\n\r\n") + 4 :] + b"\n\n"
+        for stream in self.streams:
+            stream.write(event)
+        self._transport.write(self._answer)
+
+
 def request_length(data: bytes) -> int:
     """How long the request is that begins with `data`, which holds at least its head."""
     end = data.index(b"\r\n\r\n") + 4
@@ -62,11 +95,12 @@ def answer_of(size: int) -> bytes:
     return head.encode() + b"x" * size
 
 
-async def serve(answer_bytes: int) -> None:
+async def serve(answer_bytes: int, is_fan_out: bool) -> None:
     """Listen on a free port of the loopback until the process is stopped."""
     loop = asyncio.get_running_loop()
     answer = answer_of(answer_bytes)
-    server = await loop.create_server(lambda: Floor(answer), "127.0.0.1", 0)
+    kind = FanOut if is_fan_out else Floor
+    server = await loop.create_server(lambda: kind(answer), "127.0.0.1", 0)
     sys.stdout.write(f"PORT {server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
@@ -76,8 +110,9 @@ def main() -> None:
     """Read the size and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answer-bytes", type=int, required=True)
+    parser.add_argument("--fan-out", action="store_true")
     options = parser.parse_args()
-    uvloop.run(serve(options.answer_bytes))
+    uvloop.run(serve(options.answer_bytes, options.fan_out))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def markdown(rows: list[Row], facts: dict[str, Any]) -> str:
 
 def plot(rows: list[Row]) -> str:
     """Bars: CPU of the daemon and of the floor, for the rows that have both."""
-    shown = [(row, row.floor.median) for row in rows if row.floor is not None]
+    shown = [(row, row.floor.median) for row in rows if row.floor is not None and "CPU" in row.unit]
     step, width, left = 26, 900, 290
     height = step * len(shown) + 40
     scale = (width - left - 130) / max((max(row.figure.median, floor) for row, floor in shown), default=1.0)

@@ -91,14 +91,16 @@ def quiet_cpu_us(server: Server, seconds: float) -> float:
     return (server.cpu_s() - before) / count * 1e6
 
 
-def round_of(server: Server, watchers: int, seconds: float, write_us: float) -> dict[str, float]:
+def sessions(server: Server, watchers: int) -> list[str]:
+    """A watch session for each watcher; their streams' paths."""
+    body = {"topics": {TOPIC: {"tail": True}}}
+    return [ask_json(server, "POST", "/v0/watch", body)["stream_url"] for _ in range(watchers)]
+
+
+def round_of(server: Server, urls: list[str], seconds: float, write_us: float) -> dict[str, float]:
     """One round: watchers in a process of their own, paced writes from here."""
-    made = [
-        ask_json(server, "POST", "/v0/watch", {"topics": {TOPIC: {"tail": True}}})["stream_url"]
-        for _ in range(watchers)
-    ]
     command = [sys.executable, "-m", "tests.bench.rows_sse", "--port", str(server.port), "--seconds", str(seconds)]
-    process = subprocess.Popen([*command, "--urls", json.dumps(made)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "--urls", json.dumps(urls)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if process.stdout.readline() != "WATCHING\n":
         raise BenchError("the watchers did not start")
@@ -108,8 +110,8 @@ def round_of(server: Server, watchers: int, seconds: float, write_us: float) -> 
     used = server.cpu_s() - before
     out, _ = process.communicate(timeout=seconds + 30)
     seen: dict[str, float] = json.loads(out)
-    if seen["count"] != written * watchers:
-        raise BenchError(f"{written} records to {watchers} watchers, but {seen['count']:.0f} deliveries")
+    if seen["count"] != written * len(urls):
+        raise BenchError(f"{written} records to {len(urls)} watchers, but {seen['count']:.0f} deliveries")
     seen["cpu_us"] = max(0.0, used * 1e6 - written * write_us) / seen["count"]
     return seen
 
@@ -118,32 +120,44 @@ def run_all(watchers: list[int], plan: Plan) -> Iterator[Row]:
     """A row for each number of watchers."""
     if not watchers:
         return
-    with servers.topicsd(plan.where) as server:
+    with servers.topicsd(plan.where) as server, servers.floor(180, is_fan_out=True) as floor:
         ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {"durability": "disk"})
         seconds = max(2.0, float(plan.seconds))
-        write_us = Spread.of([quiet_cpu_us(server, seconds) for _ in range(3)]).median
+        alone = Spread.of([quiet_cpu_us(server, seconds) for _ in range(3)]).median
+        floor_alone = quiet_cpu_us(floor, seconds)
         for count in watchers:
             before = server.resident_bytes()
-            rounds = [round_of(server, count, seconds, write_us) for _ in range(plan.rounds)]
-            p50 = Spread.of([one["p50_us"] / 1000 for one in rounds])
-            cpu = Spread.of([one["cpu_us"] for one in rounds])
+            mine, beside = [], []
+            for _ in range(plan.rounds):
+                mine.append(round_of(server, sessions(server, count), seconds, alone))
+                beside.append(round_of(floor, [f"/{n}" for n in range(count)], seconds, floor_alone))
             kib = (server.resident_bytes() - before) / 1024 / count
-            bound = GOALS_MS[count]
-            yield Row(
-                name=f"SSE write → seen, {count} watchers",
-                unit="p50 ms",
-                figure=p50,
-                goal=f"≤ {bound} ms; ≤ {CPU_GOAL_US:.0f} µs CPU a delivery",
-                met=p50.median <= bound and (count == 1 or cpu.median <= CPU_GOAL_US),
-                compiled=COMPILED_MS[count],
-                rate=Spread.of([one["count"] / seconds for one in rounds]),
-                rate_unit="deliveries/s (paced)",
-                p50_us=p50.median * 1000,
-                p99_us=Spread.of([one["p99_us"] for one in rounds]).median,
-                client_cpu_us=Spread.of([one["client_cpu_s"] / one["count"] * 1e6 for one in rounds]).median,
-                note=f"{cpu.show()} CPU µs a delivery; a write {write_us:.0f} µs; resident + {kib:.1f} KiB a watcher",
-                extra={"cpu_us_per_delivery": cpu.median},
-            )
+            yield row_of(count, mine, beside, seconds, f"a write {alone:.0f} µs; resident + {kib:.1f} KiB a watcher")
+
+
+def row_of(
+    watchers: int, mine: list[dict[str, float]], beside: list[dict[str, float]], seconds: float, note: str
+) -> Row:
+    """The rounds as a row."""
+    p50 = Spread.of([one["p50_us"] / 1000 for one in mine])
+    cpu, floor_cpu = Spread.of([one["cpu_us"] for one in mine]), Spread.of([one["cpu_us"] for one in beside])
+    bound = GOALS_MS[watchers]
+    return Row(
+        name=f"SSE write → seen, {watchers} watchers",
+        unit="p50 ms",
+        figure=p50,
+        goal=f"≤ {bound} ms; ≤ {CPU_GOAL_US:.0f} µs CPU a delivery",
+        met=p50.median <= bound and (watchers == 1 or cpu.median <= CPU_GOAL_US),
+        floor=Spread.of([one["p50_us"] / 1000 for one in beside]),
+        compiled=COMPILED_MS[watchers],
+        rate=Spread.of([one["count"] / seconds for one in mine]),
+        rate_unit="deliveries/s (paced)",
+        p50_us=p50.median * 1000,
+        p99_us=Spread.of([one["p99_us"] for one in mine]).median,
+        client_cpu_us=Spread.of([one["client_cpu_s"] / one["count"] * 1e6 for one in mine]).median,
+        note=f"{cpu.show()} CPU µs a delivery (floor {floor_cpu.show()}); {note}",
+        extra={"cpu_us_per_delivery": cpu.median, "floor_cpu_us_per_delivery": floor_cpu.median},
+    )
 
 
 def main() -> None:

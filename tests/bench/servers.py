@@ -150,9 +150,10 @@ def topicsd(where: Path, samples: Path | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def floor(answer_bytes: int) -> Iterator[Server]:
-    """The floor server for answers of this size."""
+def floor(answer_bytes: int, *, is_fan_out: bool = False) -> Iterator[Server]:
+    """The floor server for answers of this size, or the one of live delivery."""
     command = [sys.executable, "-m", "tests.bench.floor", "--answer-bytes", str(answer_bytes)]
+    command += ["--fan-out"] if is_fan_out else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     line = process.stdout.readline().split()
