@@ -45,6 +45,8 @@ class Catalog:
         """Topics with a `ttl_ms`, in the order in which their memory is tended."""
         self.records_live = 0
         self.bytes_live = 0
+        self.bytes_staged = 0
+        """What the writes that are staged will add; counted where a bound on bytes needs it."""
 
     def shard_of(self, topic_id: int) -> int:
         """The shard that a topic lives on (storage.md §3)."""
@@ -72,7 +74,13 @@ class Catalog:
             self.closed_names.add(slot.name)
 
     def show(self, slot: Slot) -> None:
-        """Readers see the topic from now on, in place of an older one of the same name."""
+        """Readers see the topic from now on, in place of an older one of the same name.
+
+        A newer one of the same name, on another shard, may be visible already: it stays.
+        """
+        current = self.visible.get(slot.name)
+        if current is not None and current.topic.epoch > slot.topic.epoch:
+            return
         slot.visible = True
         self.tend(slot)
         if slot.name not in self.visible:

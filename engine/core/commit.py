@@ -24,7 +24,7 @@ from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend
 from engine.core.ticket import Ticket
 from engine.errors import TopicsError, outcome_unknown
-from engine.formats.control import MarkBody, ReserveBody, encode_control_body
+from engine.formats.control import MarkBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.fs import Fs
 from engine.limits import EngineSettings
@@ -294,7 +294,10 @@ class Commit:
     def fail_pending(self, slot: Slot, error: TopicsError) -> None:
         """Nothing that is pending on this slot will be applied."""
         while slot.pending:
-            self._refuse(slot.pending.popleft(), error)
+            change = slot.pending.popleft()
+            if isinstance(change, StagedAppend):
+                self.catalog.bytes_staged -= change.staged_bytes
+            self._refuse(change, error)
         slot.keys = None
 
     @staticmethod
@@ -340,11 +343,3 @@ class Commit:
             slot.rest()
             del book.unmarked[slot]
         book.wanted = True
-
-    def release_reserved(self) -> None:
-        """At a stop: log where ephemeral topics really got to, so that the next start skips no seqs."""
-        for slot in self.catalog.by_id.values():
-            body = encode_control_body(ReserveBody(upto=slot.tip))
-            if slot.reserved and self.wal.room(slot.shard, len(body), True):
-                self.wal.stage(slot.shard, FrameType.RESERVE, 0, 0, slot.topic.id, 0, self.now_ms, body)
-                self.note_frame(slot, wanted=True)

@@ -16,26 +16,24 @@ from typing import Any, Final
 
 from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
-from engine.core.catalog import Catalog
 from engine.core.commit import Commit
+from engine.core.ephemeral import Ephemeral
 from engine.core.parking import Parking
-from engine.core.priority import effective_priority
+from engine.core.reads import Reads
 from engine.core.replay import Replay
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, Unavailable, invalid, topic_not_found
+from engine.errors import Code, Refused, StoreIOError, Unavailable, invalid, topic_not_found
 from engine.formats.append import encode_append_body
-from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, ReserveBody, encode_control_body
+from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import FrameType, frame_len
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
-from engine.limits import SEQ_BLOCK, SYNC_WINDOW, EngineSettings, Limits
+from engine.limits import SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
 from engine.store.recovery import OpenedStore, open_store
 from engine.topic.idempotency import batch_digest
-from engine.topic.page import read_page
-from engine.topic.record import find_record
 from engine.topic.state import check_fits
 from engine.topic.tags import resolve_delete
 from engine.types import (
@@ -43,23 +41,22 @@ from engine.types import (
     ConfigChanges,
     DeleteResult,
     Durability,
-    Page,
-    PageRequest,
     TopicConfig,
     TopicDropped,
     TopicPut,
-    TopicState,
-    WhyGone,
     configured,
 )
 from engine.wal.prepare import Chore
 from engine.wal.wal import SyncJob, Wal
 
-ROOM_SLACK: Final = 1024
-"""Bytes of log space that a write which creates its topic asks for beyond its own two frames' bodies."""
+ROOM_SLACK: Final = 2048
+"""Bytes of log space that a write which creates its topic asks for beyond the records of its own frame."""
+
+COLUMN_BYTES: Final = 12
+"""Bytes that a frame holds for each record beside its fragment, at most."""
 
 
-class Core:
+class Core(Reads):
     """One open store. Not thread-safe: one thread owns it."""
 
     def __init__(self, fs: Fs, clock: Clock, opened: OpenedStore, replay: Replay, limits: Limits) -> None:
@@ -67,9 +64,10 @@ class Core:
         self.limits = limits
         self.settings = replay.settings
         self.store = opened
-        self.catalog: Catalog = replay.catalog
+        super().__init__(replay.catalog)
         self.wal: Wal = opened.wal
         self.commit = Commit(self.wal, fs, clock, self.catalog, self.settings)
+        self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
         self.closing = False
         self._time = EngineTime(clock, replay.last_ts)
         self._time_is_fresh = False
@@ -97,10 +95,24 @@ class Core:
         replay.run(progress)
         opened.execute()
         core = cls(fs, clock, opened, replay, limits if limits is not None else Limits())
-        replay.finish(core.commit, core.now())
+        replay.finish(core.commit, core.now(), core._make_room)
         core._settle_start()
         opened.go_live()
         return core
+
+    def _make_room(self, shard: int, body_len: int) -> None:
+        """Do the chores that a frame of recovery needs, here and now."""
+        while not self.wal.room(shard, body_len, True):
+            self.commit.write_groups(self.now())
+            chore = self.wal.next_chore(self.now())
+            if chore is None:
+                raise StoreIOError(f"no space for what recovery has to write ({self.wal.full(shard)}); free some")
+            error: OSError | None = None
+            try:
+                chore.run(self.fs)
+            except OSError as failure:
+                error = failure
+            self.wal.chore_done(chore, error)
 
     def _settle_start(self) -> None:
         """Write and sync what recovery had to add (gaps), before anything can be asked."""
@@ -157,9 +169,9 @@ class Core:
         self._check_new_topic()
         if key is not None:
             self._check_key_count(self.now())
-        self._check_fits(new, payload_bytes(render(batch, 1, 0), 1, 0), None)
-        size = sum(map(len, batch.datas)) + sum(len(meta or b"") for meta in batch.metas or ())
-        room = ROOM_SLACK + size + len(batch) * (ROOM_SLACK // 4 + self.limits.tag_bytes + self.limits.node_bytes)
+        rendered = render(batch, 1, self.now())
+        self._check_fits(new, payload_bytes(rendered, 1, self.now()), None)
+        room = ROOM_SLACK + len(rendered.fragments) + COLUMN_BYTES * len(batch) + len(key or b"")
         if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), room):
             return False
         slot = self._create(name, new, None)
@@ -173,7 +185,7 @@ class Core:
         shard = self.wal.shards[slot.shard]
         if self.closing or shard.failed is not None:
             self._check_writable(slot.shard)
-        now = self._time.now_ms if self._time_is_fresh else self.now()
+        now = self._time.now_ms if self._time_is_fresh else self._read_clocks()
         digest = b""
         if key is not None:
             digest = batch_digest(batch)
@@ -191,7 +203,7 @@ class Core:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
         change = StagedAppend(slot, ticket, first, rendered, now, key, digest, created, size)
         if config.durability is Durability.EPHEMERAL:
-            if not self._stage_ephemeral(slot, change, count):
+            if not self.ephemeral.stage(slot, change, count):
                 return False
         else:
             flags, body = encode_append_body(key, digest, rendered)
@@ -199,6 +211,7 @@ class Core:
                 return self._room(slot.shard, len(body))
             end = self.wal.stage(slot.shard, FrameType.APPEND, flags, count, slot.topic.id, first, now, body)
             change.lsn = end - frame_len(len(body))
+            slot.logged = first + count - 1
             if slot.quiet:
                 slot.quiet = False
                 slot.wake_lsn = end
@@ -208,24 +221,13 @@ class Core:
         slot.tip += count
         slot.staged_records += count
         slot.staged_bytes += size
+        self.catalog.bytes_staged += size
         slot.last_write_ms = now
+        self._time_is_fresh = True  # for the rest of the group, until `turn` writes it
         if key is not None:
             if slot.keys is None:
                 slot.keys = {}
             slot.keys[key] = change
-        return True
-
-    def _stage_ephemeral(self, slot: Slot, change: StagedAppend, count: int) -> bool:
-        """An ephemeral write has no frame; its seqs must have been logged ahead, and that log synced."""
-        if slot.tip + count + SEQ_BLOCK // 2 > slot.reserved:
-            upto = slot.tip + count + SEQ_BLOCK
-            body = encode_control_body(ReserveBody(upto=upto))
-            if not self._room(slot.shard, len(body)):
-                return False
-            end = self.wal.stage(slot.shard, FrameType.RESERVE, 0, 0, slot.topic.id, 0, change.ts, body)
-            slot.reserve_floor, slot.reserved, slot.reserve_lsn = slot.reserved, upto, end
-            self.commit.note_frame(slot, wanted=True)
-        self.commit.add_free(change, slot.reserve_lsn if slot.tip + count > slot.reserve_floor else 0)
         return True
 
     def _is_retry(
@@ -280,12 +282,10 @@ class Core:
             self.commit.add_free(StagedUnchanged(slot, ticket))
             return True
         body = encode_control_body(ConfigBody(config=config))
-        if not self._room(slot.shard, len(body)):
+        if not self._room(slot.shard, len(body)) or not self.ephemeral.turns(slot, config):
             return False
         now = self.now()
         end = self.wal.stage(slot.shard, FrameType.CONFIG, 0, 0, slot.topic.id, 0, now, body)
-        if slot.config.durability is Durability.EPHEMERAL:
-            slot.reserved = slot.reserve_floor = slot.reserve_lsn = 0
         slot.config = config
         self.commit.add(StagedConfig(slot, ticket, config, now), end, sync=True)
         return True
@@ -340,91 +340,33 @@ class Core:
 
     def _delete(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:
         slot = self.catalog.reader(name)
+        if slot.dropped:
+            raise topic_not_found(name)
         self._check_writable(slot.shard)
         now = self.now()
         ranges = resolve_delete(slot.topic, selector, now)
         change = StagedDelete(slot, ticket, ranges, now)
-        if not ranges or slot.config.durability is Durability.EPHEMERAL:
+        logged = ranges
+        if slot.config.durability is Durability.EPHEMERAL:
+            logged = [(first, min(last, slot.logged)) for first, last in ranges if first <= slot.logged]
+        if not logged:
             self.commit.add_free(change)
             return True
-        body = encode_control_body(DeleteBody(ranges=ranges))
+        body = encode_control_body(DeleteBody(ranges=logged))
         if not self._room(slot.shard, len(body), control=True):
             return False
         end = self.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
         self.commit.add(change, end, sync=slot.config.durability is Durability.FSYNC)
         return True
 
-    # -- reads -----------------------------------------------------------------------------------------------------
-
-    def page(self, name: str, request: PageRequest) -> Page:
-        """One page of what is visible (http-api.md §5)."""
-        slot = self.catalog.reader(name)
-        now = self.now()
-        topic = slot.topic
-        topic.last_read_ts = now
-        limit = min(topic.head, slot.synced) if request.strong else None
-        return read_page(topic, request, now, limit)
-
-    def state(self, name: str, *, touch: bool = True) -> TopicState:
-        """What a topic holds now; never creates."""
-        slot = self.catalog.reader(name)
-        now = self.now()
-        if touch:
-            slot.topic.last_read_ts = now
-        return self._state(slot, now)
-
-    def _state(self, slot: Slot, now: int) -> TopicState:
-        topic = slot.topic
-        view = topic.at(now)
-        return TopicState(
-            topic=topic.name,
-            type=topic.config.type,
-            epoch=topic.epoch,
-            head_seq=topic.head,
-            earliest_seq=view.earliest_seq,
-            next_seq=topic.head + 1,
-            count=view.count,
-            bytes=view.bytes,
-            config=topic.config,
-            effective_priority=effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now),
-            last_write_ts=topic.last_write_ts,
-            last_read_ts=topic.last_read_ts,
-            damage=topic.damage() or None,
-        )
-
-    def list_topics(self, prefix: str, page_size: int, after: str) -> tuple[list[TopicState], str | None]:
-        """Topics whose names start with `prefix`, by name, after `after`; and the last name when there are more."""
-        slots, more = self.catalog.page(prefix, page_size, after)
-        now = self.now()
-        states = [self._state(slot, now) for slot in slots]
-        return states, states[-1].topic if more else None
-
-    def record(self, name: str, seq: int) -> bytes:
-        """One record with its tag and meta, or the 404 that says why it cannot be read."""
-        slot = self.catalog.reader(name)
-        topic = slot.topic
-        now = self.now()
-        topic.last_read_ts = now
-        found = find_record(topic, seq, now)
-        if isinstance(found, WhyGone):
-            raise Refused(
-                Code.NOT_FOUND,
-                f"record {seq} of topic {name!r} is not there: {found.value}",
-                {"topic": name, "why": found.value, "earliest_seq": topic.at(now).earliest_seq, "head_seq": topic.head},
-            )
-        return found
-
     # -- the drive -------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Engine time in milliseconds, for commands and reads: the clocks are read once for all of a turn."""
-        if not self._time_is_fresh:
-            self._read_clocks()
-            self._time_is_fresh = True
-        return self._time.now_ms
+        """Engine time in milliseconds: read anew, but for what belongs to one group, which has one time."""
+        return self._time.now_ms if self._time_is_fresh else self._read_clocks()
 
     def _read_clocks(self) -> int:
-        """Engine time now; what is asked next reads the clocks again."""
+        """Engine time now; the next command reads the clocks again."""
         self._time_is_fresh = False
         self.commit.now_ms = now = self._time.advance()
         return now
@@ -434,6 +376,7 @@ class Core:
         now = self.now()
         self.commit.write_groups(now)
         self.parking.retry(now)
+        self.ephemeral.log_evictions()
         if self.catalog.cache.over:
             records, size = self.catalog.cache.shrink()
             self.catalog.records_live -= records
@@ -509,7 +452,7 @@ class Core:
         self.closing = True
         self.parking.clear(_shutting_down())
         self._flush()
-        self.commit.release_reserved()
+        self.ephemeral.release()
         self._flush()
         self.commit.mark_quiet(self.now(), everything=True)
         self._flush()
@@ -559,7 +502,10 @@ class Core:
             check_fits(config, sizes, None, 0, 0)
         else:
             check_fits(config, sizes, slot.topic, slot.staged_records, slot.staged_bytes, self.now())
-        if self.limits.total_bytes and self.catalog.bytes_live + total > self.limits.total_bytes:
+        if (
+            self.limits.total_bytes
+            and self.catalog.bytes_live + self.catalog.bytes_staged + total > self.limits.total_bytes
+        ):
             raise _capped("max_total_bytes", self.limits.total_bytes)
         return total
 

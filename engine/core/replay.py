@@ -77,19 +77,23 @@ class Replay:
             else:
                 self._damaged(item)
 
-    def finish(self, commit: Commit, now_ms: int) -> None:
-        """Make the slots ready for decisions, and stage the gaps that only recovery knows of."""
+    def finish(self, commit: Commit, now_ms: int, make_room: Callable[[int, int], None]) -> None:
+        """Make the slots ready for decisions, and stage the gaps that only recovery knows of.
+
+        `make_room(shard, body_len)` returns when the log has room, or raises.
+        """
         catalog = self.catalog
         for slot in list(catalog.by_id.values()):
             topic = slot.topic
             slot.last_write_ms = self.last_ts
-            first, last = topic.head + 1, slot.reserved
+            first, last = topic.head + 1, max(topic.head, slot.reserved)
             if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
-                last = max(last, topic.head + SYNC_WINDOW)
-            slot.tip = slot.synced = max(topic.head, last)
+                last += SYNC_WINDOW
+            slot.tip = slot.synced = slot.logged = last
             slot.reserved = 0
             if last >= first:
                 body = encode_control_body(GapBody(first=first, last=last, reason=Reason.CRASH))
+                make_room(slot.shard, len(body))
                 end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, now_ms, body)
                 commit.add(StagedGap(slot, first, last, Reason.CRASH), end, sync=True)
             elif not slot.quiet:
@@ -162,7 +166,8 @@ class Replay:
         gap = _body(frame, GapBody)
         slot.topic.apply_gap(gap.first, gap.last, gap.reason, frame.ts)
         slot.quiet = False
-        slot.reserved = 0
+        if gap.last >= slot.reserved:
+            slot.reserved = 0
 
     def _mark(self, frame: Frame) -> None:
         for topic_id in _body(frame, MarkBody).quiet:

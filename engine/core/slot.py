@@ -31,6 +31,7 @@ class Slot:
     quiet, wake_lsn        storage.md §3: a quiet topic's first write, and what follows it, waits for `wake_lsn`
     reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
                            earlier frame did
+    logged                 the last seq that the log holds a record or a gap for
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Slot:
         "dropped",
         "keys",
         "last_write_ms",
+        "logged",
         "pending",
         "quiet",
         "reserve_floor",
@@ -74,6 +76,7 @@ class Slot:
         self.reserved = 0
         self.reserve_lsn = 0
         self.reserve_floor = 0
+        self.logged: int = topic.head
         self.last_write_ms = 0
 
     def queue(self, change: Staged) -> None:

@@ -93,6 +93,7 @@ class StagedAppend(Staged):
         catalog.bytes_live += topic.bytes - size
         slot.staged_records -= count
         slot.staged_bytes -= self.staged_bytes
+        catalog.bytes_staged -= self.staged_bytes
         if key is not None and slot.keys is not None:
             slot.keys.pop(key, None)
         return AppendResult(
