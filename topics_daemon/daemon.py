@@ -21,6 +21,7 @@ import msgspec
 from engine.core import Core, Ticket
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
+from engine.types import PageRequest
 from topics_daemon.auth import Gate, OpenGate
 from topics_daemon.config import Config
 from topics_daemon.guard import Hosts
@@ -99,6 +100,8 @@ class Daemon:
         """Connections with several answers to join at the end of the tick."""
         self.coarse_s = loop.time()
         """The loop's time as of the last look at the deadlines."""
+        self.read_memo: dict[bytes, tuple[PageRequest, int]] = {}
+        """Bodies of reads, and what they ask for (`routes.diff`)."""
         self.inflight = 0
         self.inflight_max: int = config["max_inflight_per_key"] or sys.maxsize
         self.buffered_bytes = 0

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _BOOL: Final = (b"false", b"true")
 _NO_QUERY: Final[frozenset[str]] = frozenset()
+MEMO_BODIES_MAX: Final = 512
+"""Bodies of reads that are remembered with what they ask for."""
+MEMO_BODY_BYTES_MAX: Final = 256
+"""Longer ones are not."""
 TOPICS_PER_DIFF_MAX: Final = 1000
 """Topics that one request may read."""
 
@@ -153,15 +157,31 @@ def _has_nothing(page: Page) -> bool:
     return page.count == 0 and page.tombstone is None and page.caught_up
 
 
-def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
-    """`POST /v0/topics/:t/diff`."""
+def _read_body(daemon: Daemon, head: Head, body: bytes, lines: bool) -> tuple[PageRequest, int, list[str]]:
+    """What a diff asks for; short bodies without anything odd are remembered, since readers repeat themselves."""
     warnings: list[str] = []
     if head.query:
         check_names(head.query, _NO_QUERY, warnings)
     read = decode(READ, body, daemon.limits, warnings)
-    lines = wants_lines(head) if head.accept else False
     request = page_request(read, daemon.limits, lines=lines)
     wait_ms = wait_of(read)
+    if not warnings and not lines and len(body) <= MEMO_BODY_BYTES_MAX:
+        memo = daemon.read_memo
+        if len(memo) >= MEMO_BODIES_MAX:
+            del memo[next(iter(memo))]
+        memo[body] = (request, wait_ms)
+    return request, wait_ms, warnings
+
+
+def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """`POST /v0/topics/:t/diff`."""
+    lines = wants_lines(head) if head.accept else False
+    known = None if head.query or lines else daemon.read_memo.get(body)
+    if known is not None:
+        request, wait_ms = known
+        warnings: list[str] = []
+    else:
+        request, wait_ms, warnings = _read_body(daemon, head, body, lines)
     daemon.reading()
     page = daemon.engine.page(head.name, request)
     if wait_ms and not daemon.draining and _has_nothing(page):
