@@ -78,7 +78,7 @@ class Daemon:
             if self.process.poll() is not None:
                 raise AssertionError(f"the daemon ended with {self.process.returncode}: {self.tail()}")
             try:
-                status, _ = request(UnixConnection(self.socket_path), "GET", "/v0/ready")
+                status, _ = ask(self.socket_path, "GET", "/v0/ready")
             except (OSError, http.client.HTTPException):
                 status = 0
             if status == 200:
@@ -104,6 +104,15 @@ def request(connection: http.client.HTTPConnection, method: str, path: str, body
     answer = connection.getresponse()
     text = answer.read()
     return answer.status, json.loads(text) if text else None
+
+
+def ask(socket_path: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """One request over a connection of its own."""
+    connection = UnixConnection(socket_path)
+    try:
+        return request(connection, method, path, body)
+    finally:
+        connection.close()
 
 
 class Writer(threading.Thread):
@@ -212,9 +221,7 @@ def _one_store(report: Report, place: Path, lives: int, rng: random.Random, end:
             report.start_ms.append(daemon.wait_ready())
             if life == 0:
                 for topic in CLASSES:
-                    status, answer = request(
-                        UnixConnection(socket_path), "PUT", f"/v0/topics/{topic}", {"durability": topic}
-                    )
+                    status, answer = ask(socket_path, "PUT", f"/v0/topics/{topic}", {"durability": topic})
                     assert status == 201, f"PUT {topic}: {status} {answer}"
             else:
                 for topic in CLASSES:
