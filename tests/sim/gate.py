@@ -9,6 +9,7 @@ what came out; any line that is not as it must be makes the exit status 1.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import random
@@ -67,6 +68,12 @@ class Outcome:
     seconds: float = 0.0
 
 
+def _start_worker() -> None:
+    """A worker makes many short-lived stores: collecting garbage less often saves a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 # -- tasks, each run in a process of the pool -------------------------------------------------------------------------
 
 
@@ -118,17 +125,21 @@ def mutant_task(name: str) -> Outcome:
     """One planted bug: ok means that it was noticed."""
     mutant = next(mutant for mutant in mutants.MUTANTS if mutant.name == name)
     outcome = Outcome("mutant", name)
+    began = time.process_time()
     with mutants.planted(mutant):
         found = _hunt(mutant.where, lambda fs: fs)
     outcome.ok, outcome.note = found is not None, found or "nobody noticed"
+    outcome.seconds = time.process_time() - began
     return outcome
 
 
 def elision_task(site: str) -> Outcome:
     """One sync taken away: ok means that it was noticed."""
     outcome = Outcome("elision", site)
+    began = time.process_time()
     found = _hunt((), elision.Elided(site))
     outcome.ok, outcome.note = found is not None, found or "nobody noticed"
+    outcome.seconds = time.process_time() - began
     return outcome
 
 
@@ -249,15 +260,17 @@ class Gate:
         context = multiprocessing.get_context("fork")
         self.sites = reached_sites()
         with (
-            ProcessPoolExecutor(self.workers, mp_context=context) as pool,
+            ProcessPoolExecutor(self.workers, mp_context=context, initializer=_start_worker) as pool,
             ProcessPoolExecutor(1, mp_context=context) as outside,
         ):
             killing = None
             if daemon:
                 killing = outside.submit(sigkill_task, SIGKILL_CYCLES, self.seed, max(self.seconds - 30, 60))
             futures = self._submit_all(pool)
-            for future in futures:
+            for done, future in enumerate(futures, 1):
                 self._take(future.result())
+                if done % 20 == 0:
+                    print(f"{time.time() - self.began:4.0f} s: {done} of {len(futures)} tasks", file=sys.stderr)
             if killing is not None:
                 self._take(killing.result())
         return self.report()

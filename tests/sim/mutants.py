@@ -24,6 +24,7 @@ import engine.wal.prepare as prepare_module
 import engine.wal.wal as wal_module
 from engine.core.commit import Commit
 from engine.core.core import Core
+from engine.core.ephemeral import Ephemeral
 from engine.core.replay import Replay
 from engine.core.staged import StagedDelete
 from engine.formats.frame import FRAME_LEN_MIN, HEADER_LEN, align_block, parse_header
@@ -463,11 +464,17 @@ def _ages_not_applied_in_replay(patch: Patch) -> None:
 
 @_mutant("ephemeral")
 def _ephemeral_seqs_not_logged_ahead(patch: Patch) -> None:
-    def stage(self: Core, slot: Any, change: Any, count: int) -> bool:
-        self.commit.add_free(change, 0)
+    def stage(self: Ephemeral, slot: Any, change: Any, count: int) -> bool:
+        self._commit.add_free(change, 0)
         return True
 
-    patch.set(Core, "_stage_ephemeral", stage)
+    patch.set(Ephemeral, "stage", stage)
+
+
+@_mutant("ephemeral")
+def _ephemeral_seqs_acked_before_their_block_is_synced(patch: Patch) -> None:
+    old = patch.set(Commit, "add_free", None)
+    patch.set(Commit, "add_free", lambda self, change, sync_lsn=0: old(self, change, 0))
 
 
 @_mutant("single-memory", "power-failures")
