@@ -270,7 +270,6 @@ _CODE_HINTS = {
     "topic_full": "raise its caps (topics set), delete records, or let it evict: topics set T discard=old",
     "disk_full": "free space on the daemon's disk; reading and deleting still work, writing resumes by itself",
     "topic_exists_incompatible": "the type of a topic never changes: use another name",
-    "idempotency_mismatch": "this key was used for other records: use another key",
     "topic_not_empty": "delete its records first, or leave --if-empty out",
 }
 _HINTS = {

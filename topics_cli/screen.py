@@ -61,6 +61,11 @@ def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:
     _print(session, table)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def wants_table(session: Session) -> bool:
     """Whether to dress for a terminal."""
     form = session.out.form

@@ -71,12 +71,12 @@ def test_info_shows_the_state_and_a_missing_topic_is_1_with_a_suggestion(shared:
 
 def test_drop_shows_what_would_go_and_never_asks_without_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "abc")
-    assert shared.ok("drop", topic, "--dry-run") == f"{topic}\twould be dropped: 1 records, 5 bytes\n".encode()
+    assert shared.ok("drop", topic, "--dry-run") == f"{topic}\twould be dropped: 1 record, 5 bytes\n".encode()
     done = shared.run("drop", topic)
     assert done.returncode == 2
     assert b"--yes" in done.stderr
     assert shared.run("drop", topic, "--yes", "--if-empty").returncode == 1
-    assert shared.ok("drop", topic, "--yes") == f"{topic}\tdropped: 1 records, 5 bytes\n".encode()
+    assert shared.ok("drop", topic, "--yes") == f"{topic}\tdropped: 1 record, 5 bytes\n".encode()
     assert shared.run("info", topic).returncode == 1
 
 
@@ -90,7 +90,7 @@ def test_delete_counts_first_and_deletes_what_it_counted(shared: Daemon, topic: 
     assert shared.ok("delete", topic, "--seq", "1,3-4", "--dry-run").decode().startswith(f"{topic}\t3 ")
     assert shared.ok("delete", topic, "--tag", "user-1").decode() == f"{topic}\t2 records deleted\n"
     assert shared.ok("delete", topic, "--seq", "3-4").decode() == f"{topic}\t2 records deleted\n"
-    assert shared.ok("delete", topic, "--before", "6").decode() == f"{topic}\t1 records deleted\n"
+    assert shared.ok("delete", topic, "--before", "6").decode() == f"{topic}\t1 record deleted\n"
     assert shared.ok("tail", topic) == b"b\n"
     assert shared.run("delete", topic).returncode == 2
     assert shared.run("delete", topic, "--seq", "9-1").returncode == 2

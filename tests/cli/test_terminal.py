@@ -77,7 +77,7 @@ def test_drop_asks_at_a_terminal_and_believes_only_yes(shared: Daemon, topic: st
         terminal.read_until(b"[y/N]")
         terminal.type(answer)
         code, seen = terminal.end()
-        assert (code, b"1 records" in seen) == (expected, True)
+        assert (code, b"1 record," in seen) == (expected, True)
     assert shared.run("info", topic).returncode == 1
 
 

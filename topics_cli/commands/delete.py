@@ -11,6 +11,7 @@ from topics_cli.client import topic_path
 from topics_cli.cut import number, seq_of
 from topics_cli.exits import usage
 from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
+from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 
 SEQS_MAX = 1000
@@ -23,11 +24,11 @@ def delete(session: Session, values: dict[str, Any]) -> int:
     selector = _selector(values)
     if values["dry_run"]:
         count = _count(session, topic, selector)
-        session.out.line(f"{topic}\t{count} records would be deleted")
+        session.out.line(f"{topic}\t{counted(count, 'record')} would be deleted")
         return exits.DONE
     if not values["yes"] and can_ask():
         count = _count(session, topic, selector)
-        if not confirmed(session, f"delete {count} records of {topic} for good?"):
+        if not confirmed(session, f"delete {counted(count, 'record')} of {topic} for good?"):
             session.talk.say("topics: nothing was deleted")
             return exits.FAILED
     deleted = 0
@@ -43,7 +44,7 @@ def delete(session: Session, values: dict[str, Any]) -> int:
         if session.out.form in ("json", "ndjson", "raw"):
             session.out.document(answer)
     if session.out.form not in ("json", "ndjson", "raw"):
-        session.out.line(f"{topic}\t{deleted} records deleted")
+        session.out.line(f"{topic}\t{counted(deleted, 'record')} deleted")
     return exits.DONE
 
 

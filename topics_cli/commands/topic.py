@@ -11,7 +11,7 @@ from topics_cli.client import quote, topic_path
 from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.nearest import nearest
 from topics_cli.options import read
-from topics_cli.screen import Column, show_pairs, show_rows
+from topics_cli.screen import Column, counted, show_pairs, show_rows
 from topics_cli.session import Session, check_name
 from topics_cli.table import CONFIG_FIELDS
 from topics_cli.times import show_time
@@ -178,7 +178,7 @@ def drop(session: Session, values: dict[str, Any]) -> int:
     """Drop a topic, after showing what would go."""
     topic = check_name(values["topic"])
     state = json.loads(session.client.get(topic_path(topic) + "?touch=false").body)
-    what = f"{state['count']} records, {state['bytes']} bytes"
+    what = f"{counted(state['count'], 'record')}, {counted(state['bytes'], 'byte')}"
     if values["dry_run"]:
         session.out.line(f"{topic}\twould be dropped: {what}")
         return exits.DONE
