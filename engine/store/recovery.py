@@ -35,7 +35,7 @@ from engine.store.scan import Directory, survey
 from engine.store.verdicts import Row, Stop, Verdict
 from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, ShardWalk
 from engine.wal.chain import LogFile
-from engine.wal.reader import read_frame
+from engine.wal.reader import FrameReader
 from engine.wal.wal import Wal
 
 __all__ = ["CorruptionGap", "Frame", "OpenedStore", "open_store"]
@@ -67,6 +67,8 @@ class OpenedStore:
         self._identity = identity
         self._directory = directory
         self._seed = seed_of(identity.store_id)
+        self._reader = FrameReader(fs, self._seed)
+        """For frames that are wanted again before the log is ready."""
         self._wal: Wal | None = None
         self._live = False
         self._exhausted = False
@@ -165,7 +167,7 @@ class OpenedStore:
         """A frame that `frames` yielded or the log wrote, read again and checked, at any time."""
         if self._wal is not None:
             return self._wal.read_body(self._fs, shard, lsn)
-        return read_frame(self._fs, self._seed, self._owner(shard, lsn), lsn)
+        return self._reader.read(self._owner(shard, lsn), lsn)
 
     def _owner(self, shard: int, lsn: int) -> LogFile:
         return next(piece.file for piece in self._walks[shard].pieces if lsn < piece.end_lsn)
@@ -175,6 +177,7 @@ class OpenedStore:
     def execute(self) -> None:
         """Make what `frames` gave durable, and the log ready for writes. Raises `StoreIOError`."""
         assert self._exhausted, "nothing is written before every verdict"
+        self._reader.close()
         execution = Execution(
             self._fs, self._identity, self._directory, self._settings, self._clock.wall_ms(), self.report
         )

@@ -14,8 +14,12 @@ from engine.wal.chain import LogFile
 
 WINDOW: Final = 1 << 20
 """How much of a file is read at once; a longer frame is read whole."""
-_FIRST_READ: Final = 16 * 1024
-"""What a cold read asks for before it knows how long its frame is."""
+PIECE: Final = 32 * 1024
+"""What a cold read asks for: its frame, and its neighbours."""
+HANDLES_MAX: Final = 4
+"""Log files that cold reads keep open."""
+_KEEP_MAX: Final = 1 << 20
+"""A frame longer than this is not kept in memory after it was read."""
 
 
 class Window:
@@ -55,20 +59,67 @@ def body_of(buffer: bytes, start: int, header: FrameHeader, seed: int) -> bytes 
     return body
 
 
-def read_frame(fs: Fs, seed: int, file: LogFile, lsn: int) -> tuple[FrameHeader, bytes]:
-    """The frame at `lsn`, checked. Raises `StoreDamaged` when it does not check, `OSError` when it cannot be read."""
-    handle = fs.open(file.path, OpenMode.READ)
-    try:
-        offset = file.offset(lsn)
-        data = fs.pread(handle, _FIRST_READ, offset)
-        header = parse_header(seed, data, 0, lsn)
+class FrameReader:
+    """Single frames out of log files, for cold reads: a few open files, and the last piece that was read.
+
+    The frames of one block of a topic lie close together, so most reads find theirs in that piece. It may be older
+    than the frame (read before this part of the file was written): what does not check in it is read again.
+    """
+
+    __slots__ = ("_base", "_data", "_fs", "_handles", "_path", "_seed")
+
+    def __init__(self, fs: Fs, seed: int) -> None:
+        self._fs = fs
+        self._seed = seed
+        self._handles: dict[str, int] = {}
+        """By path, the one used longest ago first."""
+        self._path = ""
+        self._base = 0
+        self._data = b""
+
+    def read(self, file: LogFile, lsn: int) -> tuple[FrameHeader, bytes]:
+        """The frame at `lsn`, checked. Raises `StoreDamaged` when it does not check, `OSError` when it cannot be
+        read."""
+        path, offset = file.path, file.offset(lsn)
+        if path == self._path and self._base <= offset < self._base + len(self._data):
+            found = self._parsed(offset, lsn)
+            if found is not None:
+                return found
+        self._path, self._base = path, offset
+        self._data = self._pread(path, PIECE, offset)
+        header = parse_header(self._seed, self._data, 0, lsn)
         if header is not None:
             total = frame_len(header.body_len)
-            if total > len(data):
-                data += fs.pread(handle, total - len(data), offset + len(data))
-            body = body_of(data, 0, header, seed)
-            if body is not None:
-                return header, body
-    finally:
-        fs.close(handle)
-    raise StoreDamaged(f"{file.path}: the frame at offset {offset} does not check any more")
+            if total > len(self._data):
+                self._data += self._pread(path, total - len(self._data), offset + len(self._data))
+            found = self._parsed(offset, lsn)
+            if total > _KEEP_MAX:
+                self._data = b""
+            if found is not None:
+                return found
+        self._data = b""
+        raise StoreDamaged(f"{path}: the frame at offset {offset} does not check any more")
+
+    def close(self) -> None:
+        """Give all handles back."""
+        while self._handles:
+            self._fs.close(self._handles.popitem()[1])
+        self._data = b""
+
+    def _parsed(self, offset: int, lsn: int) -> tuple[FrameHeader, bytes] | None:
+        """The frame out of the piece that is held."""
+        start = offset - self._base
+        header = parse_header(self._seed, self._data, start, lsn)
+        if header is None:
+            return None
+        body = body_of(self._data, start, header, self._seed)
+        return None if body is None else (header, body)
+
+    def _pread(self, path: str, length: int, offset: int) -> bytes:
+        handle = self._handles.pop(path, None)
+        if handle is None:
+            while len(self._handles) >= HANDLES_MAX:
+                self._fs.close(self._handles.pop(next(iter(self._handles))))
+            handle = self._fs.open(path, OpenMode.READ)
+        self._handles[path] = handle
+        return self._fs.pread(handle, length, offset)

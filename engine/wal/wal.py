@@ -26,7 +26,7 @@ from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.wal.chain import DATA_START, LogFile
 from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare
-from engine.wal.reader import read_frame
+from engine.wal.reader import FrameReader
 from engine.wal.shard import GroupWrite, Shard, Staged, SyncJob
 
 __all__ = ["Chore", "GroupWrite", "SyncJob", "Wal"]
@@ -56,6 +56,7 @@ class Wal:
         self._settings = settings
         self._entries = {entry.shard: entry for entry in entries}
         self._chore: Chore | None = None
+        self._reader: FrameReader | None = None
         for shard in shards:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
 
@@ -266,7 +267,9 @@ class Wal:
 
     def read_body(self, fs: Fs, shard: int, lsn: int) -> tuple[FrameHeader, bytes]:
         """A written frame, read back and checked. Raises `StoreDamaged` when it no longer checks, and `OSError`."""
-        return read_frame(fs, self.seed, self.file_of(shard, lsn), lsn)
+        if self._reader is None:
+            self._reader = FrameReader(fs, self.seed)
+        return self._reader.read(self.file_of(shard, lsn), lsn)
 
     def manifest(self) -> bytes:
         """MANIFEST as it should be now: the newest files, and how far each shard is known to be on disk."""
@@ -285,6 +288,8 @@ class Wal:
 
     def close(self, fs: Fs) -> None:
         """Give the handles back. Nothing may be in flight."""
+        if self._reader is not None:
+            self._reader.close()
         for shard in self.shards:
             for file in (*shard.retired, shard.current, *((shard.next,) if shard.next else ())):
                 fs.close(file.handle)

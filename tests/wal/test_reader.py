@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import StoreDamaged
-from engine.formats.frame import body_check, frame_len, pack_header, padding, parse_header, seed_of
-from engine.fs import OpenMode
+from engine.formats.frame import FrameHeader, body_check, frame_len, pack_header, padding, parse_header, seed_of
+from engine.fs import Fs, OpenMode
 from engine.limits import KIB
 from engine.wal.chain import DATA_START, LogFile
-from engine.wal.reader import WINDOW, Window, body_of, read_frame
+from engine.wal.reader import HANDLES_MAX, PIECE, WINDOW, FrameReader, Window, body_of
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
@@ -47,7 +47,16 @@ def test_a_window_gives_every_byte_of_a_file_larger_than_itself() -> None:
     window.close()
 
 
-@pytest.mark.parametrize("size", [2, 1000, 16 * KIB - 89, 16 * KIB, 300 * KIB])
+def read_frame(fs: Fs, seed: int, log: LogFile, lsn: int) -> tuple[FrameHeader, bytes]:
+    """One frame, by a reader of its own."""
+    reader = FrameReader(fs, seed)
+    try:
+        return reader.read(log, lsn)
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("size", [2, 1000, PIECE - 89, PIECE, 300 * KIB, 2048 * KIB])
 def test_a_frame_of_any_length_is_read_and_checked(size: int) -> None:
     body = b"x" * size
     disk, log = a_log(a_frame(8192, body), frame_len(size) + 4096)
@@ -86,3 +95,37 @@ def test_a_body_is_given_only_whole() -> None:
     assert body_of(frame + b"more", 0, header, SEED) == b"abc"
     for length in range(len(frame)):
         assert body_of(frame[:length], 0, header, SEED) is None
+
+
+def test_neighbouring_frames_cost_one_read_and_few_files_stay_open() -> None:
+    frames, lsn = [], 8192
+    for number in range(100):
+        frames.append((lsn, b"x" * (number + 1)))
+        lsn += frame_len(number + 1)
+    disk, log = a_log(b"".join(a_frame(lsn, body) for lsn, body in frames), lsn)
+    fs = FaultFs(disk)
+    reader = FrameReader(fs, SEED)
+    for lsn, body in frames:
+        assert reader.read(log, lsn)[1] == body
+    assert fs.calls[Call.READ] == 1
+    assert fs.calls[Call.OPEN] == 1
+    for shard in range(1, 10):
+        other = log._replace(shard=shard)
+        disk.mkdir(f"wal/shard-{shard:02d}")
+        disk.link(log.path, other.path)
+        assert reader.read(other, 8192)[1] == b"x"
+    assert len(disk._handles) == 1 + HANDLES_MAX
+    reader.close()
+    assert len(disk._handles) == 1
+
+
+def test_a_piece_that_was_read_before_a_frame_was_written_does_not_hide_it() -> None:
+    first = a_frame(8192, b"first")
+    disk, log = a_log(first, 4096)
+    reader = FrameReader(disk, SEED)
+    assert reader.read(log, 8192)[1] == b"first"
+    with pytest.raises(StoreDamaged):
+        reader.read(log, 8192 + len(first))
+    assert reader.read(log, 8192)[1] == b"first"
+    disk.pwritev(3, [a_frame(8192 + len(first), b"second")], DATA_START + len(first))
+    assert reader.read(log, 8192 + len(first))[1] == b"second"
