@@ -116,7 +116,6 @@ class Daemon:
         self.pump = Pump(self)
         self.sessions = Sessions(self)
         self._turn_due = False
-        self._read_due = False
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._chore_runs = False
@@ -189,18 +188,9 @@ class Daemon:
             self.loop.call_soon(self._turn)
 
     def reading(self) -> None:
-        """Something is read in this loop iteration: the engine's time is good for it, and is read anew after it."""
-        if not self._turn_due and not self._read_due:
-            self._read_due = True
-            self.loop.call_soon(self._end_reading)
-
-    def _end_reading(self) -> None:
-        self._read_due = False
-        if not self._turn_due and self._syncer is not None:
-            try:
-                self.engine.turn()
-            except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
-                self._bug(error)
+        """Something is about to be read: see to it that what reads before it brought into memory is let go again."""
+        if self.engine.catalog.cache.over:
+            self.wake()
 
     def _turn(self) -> None:
         self._turn_due = False

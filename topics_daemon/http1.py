@@ -540,8 +540,12 @@ class Connection(asyncio.Protocol):
             grace = min(BODY_GRACE_S, times.body_s)
             if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
                 self.cut()
-        elif self.phase is LINGER and now - self._linger_since > LINGER_S:
-            self.cut()
+        elif self.phase is LINGER:
+            if self._stuck_bytes:
+                # What is written is still being taken, however slowly; only then the time of lingering begins.
+                self._linger_since = now
+            elif now - self._linger_since > LINGER_S:
+                self.cut()
 
     def _is_stuck(self, now: float, stall_s: float) -> bool:
         """Whether the other side has taken nothing of what waits for it for too long."""

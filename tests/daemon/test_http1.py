@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,24 @@ def test_connection_close_is_honoured(daemon: DaemonProcess) -> None:
             wire.send(ask)
             assert wire.answer().headers["connection"] == "close"
             assert wire.closed()
+
+
+@pytest.mark.slow
+def test_a_last_answer_is_not_cut_short_for_a_reader_who_takes_his_time(daemon: DaemonProcess) -> None:
+    for _ in range(8):
+        daemon.write("big", "x" * 1_000_000)
+    with daemon.wire() as wire:
+        wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.send(post("/v0/topics/big/diff", {"max_bytes": 8 << 20}, "Connection: close"))
+        received = bytearray()
+        pause_until = time.monotonic() + 4.5
+        while part := wire.sock.recv(1 << 16):
+            received += part
+            if time.monotonic() < pause_until:
+                time.sleep(0.05)
+        head, _, body = bytes(received).partition(b"\r\n\r\n")
+        assert b"content-length: %d" % len(body) in head
+        assert len(body) > 7_000_000
 
 
 def test_http_1_0_is_answered_and_closed_unless_it_asks_to_be_kept(daemon: DaemonProcess) -> None:
