@@ -377,11 +377,16 @@ class Core(Reads):
         self.commit.write_groups(now)
         self.parking.retry(now)
         self.ephemeral.log_evictions()
-        if self.catalog.cache.over:
-            records, size = self.catalog.cache.shrink()
+        self.end_of_reads()
+        self._time_is_fresh = False
+
+    def end_of_reads(self) -> None:
+        """Give back the memory that reads of old records took; all that a tick of reads alone asks for."""
+        cache = self.catalog.cache
+        if cache.over:
+            records, size = cache.shrink()
             self.catalog.records_live -= records
             self.catalog.bytes_live -= size
-        self._time_is_fresh = False
 
     def advance(self) -> int:
         """Let time pass: marks, stalls, parked deadlines. Returns engine time in milliseconds."""

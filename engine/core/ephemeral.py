@@ -39,7 +39,9 @@ class Ephemeral:
             if not self._room(slot.shard, len(body)):
                 return False
             end = self._frame(slot, FrameType.RESERVE, body)
-            slot.reserve_floor, slot.reserved, slot.reserve_lsn = slot.reserved, upto, end
+            if slot.reserve_lsn <= self._wal.shards[slot.shard].durable_lsn:
+                slot.reserve_floor = slot.reserved
+            slot.reserved, slot.reserve_lsn = upto, end
         if slot.logged and slot not in self._mixed:
             self._mixed[slot] = slot.topic.floor.seq
         self._commit.add_free(change, slot.reserve_lsn if slot.tip + count > slot.reserve_floor else 0)

@@ -30,7 +30,7 @@ class Slot:
     dirty                  whether it is on its shard's list of topics with unsynced frames
     quiet, wake_lsn        storage.md §3: a quiet topic's first write, and what follows it, waits for `wake_lsn`
     reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
-                           earlier frame did
+                           earlier frame did that is on disk
     logged                 the last seq that the log holds a record or a gap for
     """
 
