@@ -16,7 +16,6 @@ are rendered as, without the quotes; it follows from the lengths by arithmetic (
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate, chain, islice
 from typing import Final, TypeAlias
@@ -112,6 +111,8 @@ class Block:
 
     live, live_bytes   how many of its records are live, and what they count for
     shard, lsns        where the frames are that it was made from; `NOT_LOGGED` and none for ephemeral topics
+    counts             how many records each frame has; None when all have equally many
+    queued             whether `Cache` has it in its queue
     tagged             whether a record of it has ever had a tag
     known_tags         what `tags` has found out, kept from when the block is closed
     touched            read or written since `Cache` last looked
@@ -123,6 +124,7 @@ class Block:
         "_bounds",
         "_strides",
         "count",
+        "counts",
         "data",
         "first_seq",
         "first_ts",
@@ -134,6 +136,7 @@ class Block:
         "meta_lens",
         "node_lens",
         "open",
+        "queued",
         "shard",
         "tag_lens",
         "tagged",
@@ -152,6 +155,8 @@ class Block:
         self.live_bytes = size
         self.shard = shard
         self.lsns: array[int] | None = None if shard == NOT_LOGGED else array("Q", (lsn,))
+        self.counts: Lens | None = None
+        self.queued = False
         self.touched = True
         self.open = count <= OPEN_RECORDS and len(fragments) <= OPEN_BYTES
         self.weight = WEIGHT_FIXED + len(fragments) + 4 * count
@@ -195,8 +200,12 @@ class Block:
         if self.tag_lens is not None or rendered.tag_lens is not None:
             self.tag_lens = _extended(self.tag_lens, self.count, rendered.tag_lens, count)
             self.tagged = True
-        if self.lsns is not None:
-            self.lsns.append(lsn)
+        lsns = self.lsns
+        if lsns is not None:
+            if self.counts is not None or count * len(lsns) != self.count:
+                self.counts = self._frame_counts()
+                self.counts.append(count)
+            lsns.append(lsn)
         self.count += count
         self.live += count
         self.live_bytes += size
@@ -224,16 +233,52 @@ class Block:
         self.node_lens = self.meta_lens = self.tag_lens = None
         self.weight = 0
 
+    def absorb(self, other: Block) -> None:
+        """Join the cold block that follows; both are cold and in one shard, and the other one is nobody's from then."""
+        assert self.lsns is not None, "a cold block is in the log"
+        assert other.lsns is not None, "a cold block is in the log"
+        if self.counts is not None or other.counts is not None or self._even() != other._even():
+            self.counts = self._frame_counts()
+            self.counts.extend(other._frame_counts())
+        self.lsns.extend(other.lsns)
+        tags, others = self.known_tags, other.known_tags
+        self.known_tags = tags.union(others) if tags is not None and others is not None else tags or others
+        self.tagged = self.tagged or other.tagged
+        self.count += other.count
+        self.live += other.live
+        self.live_bytes += other.live_bytes
+        self.last_ts = other.last_ts
+
+    def frame_of(self, index: int) -> tuple[int, int, int]:
+        """Where a record of a logged block is: its frame's lsn, the index of the first record there, and its count."""
+        assert self.lsns is not None, "the block is in the log"
+        if self.counts is None:
+            each = self._even()
+            return self.lsns[index // each], index - index % each, each
+        first = 0
+        for lsn, count in zip(self.lsns, self.counts, strict=True):
+            if index < first + count:
+                return lsn, first, count
+            first += count
+        raise IndexError(index)
+
+    def _even(self) -> int:
+        """How many records each frame has when all have equally many."""
+        return self.count // len(self.lsns or (0,))
+
+    def _frame_counts(self) -> Lens:
+        return self.counts if self.counts is not None else array("I", [self._even()]) * len(self.lsns or (0,))
+
     def warm(self, frames: Iterable[Rendered]) -> None:
         """Take the payload back from the frames at `lsns`, in order."""
         parts = list(frames)
-        self.data = _JOIN.join([part.fragments for part in parts])
-        self._strides = array("I", chain.from_iterable(part.strides for part in parts))
-        if len(self._strides) != self.count:
+        strides = array("I", chain.from_iterable(part.strides for part in parts))
+        if len(strides) != self.count:
             raise StoreDamaged(
-                f"the log gives {len(self._strides)} records where seqs from {self.first_seq} on are {self.count}"
+                f"the log gives {len(strides)} records where seqs from {self.first_seq} on are {self.count}"
             )
-        self._bounds = None
+        self.data = _JOIN.join([part.fragments for part in parts])
+        self._strides, self._bounds = strides, None
         self.node_lens = self.meta_lens = self.tag_lens = None
         done = 0
         for part in parts:
@@ -305,17 +350,6 @@ class Block:
         data, bounds = self.whole()
         begin = data.index(_JOIN, bounds[index]) + _TS_AT
         return int(data[begin : data.index(_JOIN, begin)])
-
-    def first_since(self, ts: int, low: int = 0) -> int:
-        """The index of the first record from `low` on with `$ts ≥ ts`, or `count`; cheap when it is near `low`."""
-        if ts <= self.first_ts:
-            return low
-        if ts > self.last_ts:
-            return self.count
-        high, step = low, 1
-        while high < self.count and self.ts_at(high) < ts:
-            low, high, step = high + 1, high + step, step * 2
-        return bisect_left(range(self.count), ts, low, min(high, self.count), key=self.ts_at)
 
     def size(self, start: int, stop: int) -> int:
         """What records `start … stop - 1` count for."""

@@ -3,21 +3,27 @@
 Blocks queue up in the order in which they were made. When they hold more than the bound, the block at the front gives
 up its payload, unless somebody read or wrote it since it was last looked at: then it goes to the back once (the clock
 algorithm, "second chance"; it costs a flag a read, not a list operation). What a block gives up can be read again from
-the log, through `load`. Blocks of ephemeral topics are in no log; they may hold half of the bound, and beyond that the
-oldest of them are lost for good, as `cap` losses.
+the log, through `load`. A read that walks over cold blocks gives back what it brought in before it takes more, so that
+it neither needs memory without bound nor drives out what others read. Blocks of ephemeral topics are in no log; they
+may hold half of the bound, and beyond that the oldest of them are lost for good, as `cap` losses.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from engine.fragment import Rendered
+from engine.errors import StoreDamaged
+from engine.fragment import Rendered, ts_of
 from engine.topic.block import NOT_LOGGED, Block
 
 if TYPE_CHECKING:
     from engine.topic.state import Topic
+    from engine.topic.tail import Tail
+
+VISITORS: Final = 1024
+"""Blocks read back by one turn's reads that are remembered to leave first."""
 
 Load = Callable[[int, int], Rendered]
 """Reads the Append frame at (shard, lsn) back; raises what reading raises."""
@@ -30,7 +36,17 @@ def _no_log(shard: int, lsn: int) -> Rendered:
 class Cache:
     """The blocks of one store. `bytes_max` 0 means no bound."""
 
-    __slots__ = ("_gone", "_queue", "_volatile", "bytes_held", "bytes_max", "load", "volatile_held")
+    __slots__ = (
+        "_gone",
+        "_peeked",
+        "_queue",
+        "_visitors",
+        "_volatile",
+        "bytes_held",
+        "bytes_max",
+        "load",
+        "volatile_held",
+    )
 
     def __init__(self, bytes_max: int = 0, load: Load = _no_log) -> None:
         self.bytes_max = bytes_max
@@ -41,7 +57,11 @@ class Cache:
         """The part of it that is in no log."""
         self._gone = 0
         """How many queued blocks are no topic's any more."""
-        self._queue: deque[Block] = deque()
+        self._queue: deque[tuple[Tail, Block]] = deque()
+        self._visitors: deque[Block] = deque(maxlen=VISITORS)
+        """Blocks that were read back since memory was last looked after."""
+        self._peeked: tuple[int, int, Block] | None = None
+        """The last single frame that was read back."""
         self._volatile: deque[tuple[Topic, Block]] = deque()
 
     @property
@@ -49,11 +69,35 @@ class Cache:
         """Whether `shrink` has something to do."""
         return 0 < self.bytes_max < self.bytes_held
 
-    def hold(self, block: Block) -> None:
+    def hold(self, block: Block, tail: Tail) -> None:
         """A block of a logged topic has become hot: it holds `block.weight` bytes."""
         self.bytes_held += block.weight
         block.touched = True
-        self._queue.append(block)
+        if not block.queued:
+            block.queued = True
+            self._queue.append((tail, block))
+
+    def hold_again(self, block: Block, tail: Tail) -> None:
+        """The same for one that was read back: older visitors leave first when there is no room."""
+        self.hold(block, tail)
+        while self.over and self._visitors:
+            visitor = self._visitors.popleft()
+            if visitor.data is not None and visitor is not block:
+                self.cool(visitor)
+        self._visitors.append(block)
+
+    def peek(self, shard: int, lsn: int, first_seq: int, count: int) -> Block:
+        """One frame as a block of its own, which nobody keeps."""
+        if self._peeked is not None and self._peeked[:2] == (shard, lsn):
+            return self._peeked[2]
+        rendered = self.load(shard, lsn)
+        if len(rendered.strides) != count:
+            raise StoreDamaged(
+                f"the log gives {len(rendered.strides)} records where seqs from {first_seq} on are {count}"
+            )
+        block = Block(first_seq, rendered, ts_of(rendered.fragments, 0), shard, lsn, 0)
+        self._peeked = (shard, lsn, block)
+        return block
 
     def hold_volatile(self, block: Block, topic: Topic) -> None:
         """The same for a block that is in no log."""
@@ -76,7 +120,9 @@ class Cache:
         block.clear()
         self._gone += 1
         if self._gone > 64 and self._gone * 2 > len(self._queue) + len(self._volatile):
-            self._queue = deque(block for block in self._queue if block.data is not None)
+            for _, queued in self._queue:
+                queued.queued = queued.data is not None
+            self._queue = deque(entry for entry in self._queue if entry[1].queued)
             self._volatile = deque(entry for entry in self._volatile if entry[1].data is not None)
             self._gone = 0
 
@@ -101,15 +147,20 @@ class Cache:
                     lost = topic.shed(block)
                     records, size = records + lost[0], size + lost[1]
             elif self._queue:
-                block = self._queue.popleft()
+                entry = self._queue.popleft()
+                tail, block = entry
                 if block.data is None:
-                    continue
-                if block.touched and chances > 0:
+                    block.queued = False
+                elif block.touched and chances > 0:
                     chances -= 1
                     block.touched = False
-                    self._queue.append(block)
+                    self._queue.append(entry)
                 else:
+                    block.queued = False
                     self.cool(block)
+                    tail.join_cold(block)
             else:
                 break
+        self._visitors.clear()
+        self._peeked = None
         return records, size

@@ -107,8 +107,3 @@ class Gaps:
     def pop_first(self) -> Gap:
         """Take the first gap away (it becomes part of the floor)."""
         return self._gaps.pop(0)
-
-    def join(self, index: int) -> None:
-        """Make one gap of the gaps at `index` and after it, and of what lies between them."""
-        left, right = self._gaps[index], self._gaps[index + 1]
-        self._gaps[index : index + 2] = [Gap(left.first, right.last, combined({left.reason, right.reason}))]

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from itertools import islice
+from typing import Final
 
 import msgspec
 import xxhash
 
 from engine.commands import Batch
+
+FULL_EXPIRY_MS: Final = 1000
+"""How often the windows of all topics are looked at when there are too many keys."""
 
 
 class Used(msgspec.Struct, frozen=True, gc=False):
@@ -28,15 +33,24 @@ class Used(msgspec.Struct, frozen=True, gc=False):
 class Keys:
     """The live keys of one store, counted."""
 
-    __slots__ = ("_windows", "live")
+    __slots__ = ("_next_full_ms", "_windows", "live")
 
     def __init__(self) -> None:
         self.live = 0
         self._windows: dict[Window, None] = {}
+        self._next_full_ms = 0
 
     def expire(self, now_ms: int) -> None:
-        """Forget, in every topic, what is past its window."""
-        for window in list(self._windows):
+        """Forget, in every topic, what is past its window; at most once in `FULL_EXPIRY_MS`, since it looks at all."""
+        if now_ms >= self._next_full_ms:
+            self._next_full_ms = now_ms + FULL_EXPIRY_MS
+            self.expire_some(now_ms, len(self._windows))
+
+    def expire_some(self, now_ms: int, windows: int = 256) -> None:
+        """The same for so many topics, taking turns: whoever drives the engine calls it now and then."""
+        for window in list(islice(self._windows, windows)):
+            del self._windows[window]
+            self._windows[window] = None
             window.expire(now_ms)
 
     def note(self, window: Window) -> None:

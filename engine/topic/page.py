@@ -132,7 +132,7 @@ def _since(topic: Topic, cursor: int, ts: int) -> int:
     if index == len(tail.blocks):
         return topic.floor.cursor_since(ts, cursor, topic.floor.seq)
     block = tail.blocks[index]
-    offset = 0 if block.first_ts >= ts else tail.hot(block).first_since(ts)
+    offset = 0 if block.first_ts >= ts else tail.offset_since(block, ts)
     if offset > 0:
         return max(cursor, block.first_seq + offset - 1)
     if index > 0:
@@ -174,9 +174,9 @@ class _Reading:
                 seq = deleted.next_not_in(seq)
                 last = min(last, deleted.next_in(seq, last + 1) - 1)
             if seq <= last:
-                if block.data is None:
+                if not sieve.excludes(block):
                     tail.hot(block)
-                block.touched = True
+                    block.touched = True
                 if sieve.passes_all(block):
                     examined = self._take(block, seq - first, last - first + 1)
                 else:
@@ -272,7 +272,7 @@ class _Reading:
         """As `_take`, of the records that pass the filters."""
         budget = self.request.limit * SCAN_FACTOR - self.scanned
         end = min(stop, start + budget)
-        chosen = sieve.indices(block, start, end, self.limit_left)
+        chosen = [] if sieve.excludes(block) else sieve.indices(block, start, end, self.limit_left)
         if len(chosen) == self.limit_left:
             end = chosen[-1] + 1
         for first, last in _runs(chosen):
@@ -317,6 +317,11 @@ class _Sieve:
         self.needle = None if request.match is None else Needle(request.match)
         self.nodes = frozenset(part for node in nodes if (part := _node_part(node)) is not None)
 
+    def excludes(self, block: Block) -> bool:
+        """Whether no record of the block passes, as far as that is known without reading it."""
+        needle, tags = self.needle, block.known_tags
+        return needle is not None and (not block.tagged or (tags is not None and not tags.may_hold(needle)))
+
     def passes_all(self, block: Block) -> bool:
         """Whether every record of a hot block passes."""
         return self.needle is None and (not self.nodes or block.node_lens is None)
@@ -327,9 +332,6 @@ class _Sieve:
         if self.needle is None:
             candidates = iter(range(start, stop))
         else:
-            tags = block.known_tags
-            if tags is not None and not tags.may_hold(self.needle):
-                return chosen
             candidates = iter(tagged_in(block, start, stop, self.needle))
         nodes = self.nodes if block.node_lens is not None else None
         for index in candidates:

@@ -26,4 +26,5 @@ def find_record(topic: Topic, seq: int, now_ms: int) -> bytes | WhyGone:
         return WhyGone.EXPIRED
     block = topic.tail.block_of(seq)
     assert block is not None, "what is live lies in a block"
-    return topic.tail.hot(block).fragment(seq - block.first_seq)
+    part, index = topic.tail.at(block, seq - block.first_seq)
+    return part.fragment(index)

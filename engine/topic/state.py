@@ -178,7 +178,8 @@ class Topic:
         """Seqs are lost; a gap beyond the head moves it.
 
         `counted` is given when the gap is a write that was there and cannot be read any more (`ghosts`): an upper
-        bound of the bytes that it counted for (`block.counted_at_most`). What it evicted then stays evicted.
+        bound of the bytes that it counted for (`block.counted_at_most`). What it evicted then stays evicted. Gaps are
+        never joined over live records: each costs a start after a power failure or a damaged frame, so they stay few.
         """
         if ts is not None:
             self.expire(ts)
@@ -193,8 +194,6 @@ class Topic:
             self._gaps = Gaps()
         self._gaps.add(first, last, reason)
         self.head = max(self.head, last)
-        while len(self._gaps) > GAPS_MAX:
-            self._join_nearest_gaps()
         if counted is not None:
             if self._ghosts is _NO_GHOSTS:
                 self._ghosts = Ghosts()
@@ -289,7 +288,7 @@ class Topic:
         if block.first_ts >= oldest:
             return block.first_seq
         start = max(self.earliest_seq - block.first_seq, 0)
-        return block.first_seq + tail.hot(block).first_since(oldest, start)
+        return block.first_seq + tail.offset_since(block, oldest, start)
 
     def _expire_records(self, now_ms: int) -> None:
         limit = self._first_unexpired(now_ms)
@@ -320,10 +319,9 @@ class Topic:
             start = self.earliest_seq - block.first_seq
             stop = start + max(records, 0)
             if size > 0:
-                self.tail.hot(block)
-                size -= block.size(start, stop)
+                size -= self.tail.size(block, start, stop)
                 while size > 0:
-                    size -= block.size(stop, stop + 1)
+                    size -= self.tail.size(block, stop, stop + 1)
                     stop += 1
             return block.first_seq + stop
         for block in self.tail.blocks:
@@ -334,15 +332,13 @@ class Topic:
                 size -= block.live_bytes
                 continue
             start = max(block.first_seq, self.earliest_seq)
-            if size > 0:
-                self.tail.hot(block)
             for first, last in self.live_runs(start, block.last_seq):
                 while first <= last:
                     if records <= 0 and size <= 0:
                         return first
                     if size > 0:
                         index = first - block.first_seq
-                        size -= block.size(index, index + 1)
+                        size -= self.tail.size(block, index, index + 1)
                         records -= 1
                         first += 1
                     else:
@@ -355,16 +351,16 @@ class Topic:
         """Lose every live record below `limit`, and raise the floor."""
         blocks = self.tail.blocks
         if blocks and limit <= blocks[0].last_seq and not self.deleted and not self._gaps:
-            block = self.tail.hot(blocks[0])
+            block = blocks[0]
             start, stop = self.earliest_seq - block.first_seq, limit - block.first_seq
-            size = block.size(start, stop)
+            size = self.tail.size(block, start, stop)
             block.live -= stop - start
             block.live_bytes -= size
             self.count -= stop - start
             self.bytes -= size
             if self._floor is _UNTOUCHED:
                 self._floor = Floor()
-            self._floor.lose(limit - 1, reason, block.ts_at(stop - 1))
+            self._floor.lose(limit - 1, reason, self.tail.ts_at(block, stop - 1))
             self.earliest_seq = limit
             return
         count, size, last = self._live_below(limit)
@@ -399,7 +395,7 @@ class Topic:
             count += stop - start + 1
             if count == block.live:
                 return count, block.live_bytes
-            size += self.tail.hot(block).size(start - base, stop - base + 1)
+            size += self.tail.size(block, start - base, stop - base + 1)
         return count, size
 
     def _previous_live(self, seq: int) -> int:
@@ -412,10 +408,10 @@ class Topic:
             seq = gap.first - 1
 
     def _ts_of(self, seq: int) -> int:
-        """The `$ts` of a live record; of a cold block's an upper bound, because it is not worth a read."""
+        """The `$ts` of a live record."""
         block = self.tail.block_of(seq)
         assert block is not None, "what is live lies in a block"
-        return block.last_ts if block.data is None else block.ts_at(seq - block.first_seq)
+        return self.tail.ts_at(block, seq - block.first_seq)
 
     def _forget_below(self, limit: int) -> None:
         """Let the blocks forget what was live below `limit`; the whole ones go."""
@@ -460,7 +456,7 @@ class Topic:
         index = tail.locate(seq)
         block = tail.blocks[index]
         offset = seq - block.first_seq
-        size = block.live_bytes if block.live == 1 else tail.hot(block).size(offset, offset + 1)
+        size = block.live_bytes if block.live == 1 else tail.size(block, offset, offset + 1)
         block.live -= 1
         block.live_bytes -= size
         self.count -= 1
@@ -495,16 +491,6 @@ class Topic:
             self.deleted.remove_below(self.earliest_seq)
         if self._ghosts:
             self._ghosts.forget_below(self.earliest_seq)
-
-    def _join_nearest_gaps(self) -> None:
-        """Make one gap of the two that have the fewest live records between them, which are lost."""
-        gaps = list(self._gaps)
-        distance = [right.first - left.last for left, right in pairwise(gaps)]
-        index = distance.index(min(distance))
-        first, last = gaps[index].last + 1, gaps[index + 1].first - 1
-        for start, stop in list(self.live_runs(first, last)):
-            self._take_out(start, stop)
-        self._gaps.join(index)
 
     def _note_damage(self, first: int, last: int) -> None:
         """Remember lost ranges, joined where they touch, at most `GAPS_MAX` of them."""

@@ -124,7 +124,8 @@ def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[i
             tags = block.known_tags
             if not block.tagged or (tags is not None and not tags.may_hold(needle)):
                 continue
-            part = tail.hot(block).tag_part(seq - block.first_seq)
+            found_in, index = tail.at(block, seq - block.first_seq)
+            part = found_in.tag_part(index)
             if not part or not needle.accepts(part):
                 continue
         found.append(seq)

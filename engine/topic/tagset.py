@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -62,6 +63,22 @@ class TagSet:
         else:
             mask, code = self._mask, "H" if self._mask == 0xFFFF else "I"
             self._hashes = array(code, sorted({_hash(part) & mask for part in parts}))
+
+    def union(self, other: TagSet) -> TagSet:
+        """The tags of both runs."""
+        if self._exact is not None and other._exact is not None:
+            return TagSet(set(self._exact | other._exact))
+        joined = TagSet(set())
+        joined._exact = None
+        joined._mask = mask = min(self._mask, other._mask)
+        joined._smallest = min(self._smallest or other._smallest, other._smallest or self._smallest)
+        joined._largest = max(self._largest, other._largest)
+        hashes = {hashed & mask for side in (self, other) for hashed in side._all_hashes()}
+        joined._hashes = array("H" if mask == 0xFFFF else "I", sorted(hashes))
+        return joined
+
+    def _all_hashes(self) -> Iterable[int]:
+        return map(_hash, self._exact) if self._exact is not None else self._hashes or ()
 
     def may_hold(self, needle: Needle) -> bool:
         """Whether a record of the run may pass the filter."""

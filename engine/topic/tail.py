@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from engine.fragment import Rendered
 from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
@@ -18,9 +19,24 @@ from engine.topic.cache import Cache
 if TYPE_CHECKING:
     from engine.topic.state import Topic
 
+FRAMES_PEEKED: Final = 32
+"""Up to this many records of a cold block are looked at frame by frame; for more the block is read back."""
+
 
 def _last_ts(block: Block) -> int:
     return block.last_ts
+
+
+def _are_one(left: Block, right: Block) -> bool:
+    """Whether two neighbours can be one cold block."""
+    return (
+        left.data is None
+        and right.data is None
+        and left.shard == right.shard
+        and left.first_seq + left.count == right.first_seq
+        and left.count + right.count <= BLOCK_RECORDS
+        and left.live_bytes + right.live_bytes <= BLOCK_WEIGHT
+    )
 
 
 class Tail:
@@ -67,7 +83,7 @@ class Tail:
         if shard == NOT_LOGGED:
             self.cache.hold_volatile(block, topic)
         else:
-            self.cache.hold(block)
+            self.cache.hold(block, self)
 
     def locate(self, seq: int) -> int:
         """The index of the block that holds `seq`, else of the first one after it (`len(blocks)` when none is)."""
@@ -93,8 +109,65 @@ class Tail:
         if block.data is None:
             load, shard = self.cache.load, block.shard
             block.warm(load(shard, lsn) for lsn in block.lsns or ())
-            self.cache.hold(block)
+            self.cache.hold_again(block, self)
         return block
+
+    def at(self, block: Block, index: int) -> tuple[Block, int]:
+        """A hot block and the index in it of record `index` of `block`: of a cold one only the frame is read back that
+        holds the record, unless that is a large one, which had better stay."""
+        if block.data is not None:
+            return block, index
+        lsn, first, count = block.frame_of(index)
+        if count > OPEN_RECORDS:
+            return self.hot(block), index
+        return self.cache.peek(block.shard, lsn, block.first_seq + first, count), index - first
+
+    def size(self, block: Block, start: int, stop: int) -> int:
+        """What records `start … stop - 1` of a block count for."""
+        if block.data is not None:
+            return block.size(start, stop)
+        if stop - start > FRAMES_PEEKED:
+            return self.hot(block).size(start, stop)
+        total = 0
+        while start < stop:
+            part, offset = self.at(block, start)
+            taken = min(stop - start, part.count - offset)
+            total += part.size(offset, offset + taken)
+            start += taken
+        return total
+
+    def ts_at(self, block: Block, index: int) -> int:
+        """The `$ts` of a record of a block."""
+        if block.first_ts == block.last_ts:
+            return block.first_ts
+        part, offset = self.at(block, index)
+        return part.ts_at(offset)
+
+    def offset_since(self, block: Block, ts: int, low: int = 0) -> int:
+        """The index of the first record from `low` on with `$ts ≥ ts`, or `count`; cheap when it is near `low`."""
+        if ts <= block.first_ts:
+            return low
+        if ts > block.last_ts:
+            return block.count
+        high, step = low, 1
+        while high < block.count and self.ts_at(block, high) < ts:
+            low, high, step = high + 1, high + step, step * 2
+        key = partial(self.ts_at, block)
+        return bisect_left(range(block.count), ts, low, min(high, block.count), key=key)
+
+    def join_cold(self, block: Block) -> None:
+        """Join a block that has just become cold to its neighbours, as far as they are cold and small too: what is
+        written to many topics in turn, with little memory, would otherwise be a block a record."""
+        index = self.locate(block.first_seq)
+        if index + 1 < len(self.blocks) and _are_one(block, self.blocks[index + 1]):
+            self._join(index)
+        if index > 0 and _are_one(self.blocks[index - 1], block):
+            self._join(index - 1)
+
+    def _join(self, index: int) -> None:
+        self.blocks[index].absorb(self.blocks[index + 1])
+        del self.blocks[index + 1]
+        del self._firsts[index + 1]
 
     def bare(self, block: Block, start: int, stop: int) -> tuple[bytes | bytearray, array[int], int]:
         """`Block.bare`, with what the block keeps of it accounted for."""

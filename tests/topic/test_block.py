@@ -79,13 +79,6 @@ def test_sizes_and_parts_follow_from_lengths(first: int) -> None:
     assert block.size(3, 3) == 0
 
 
-def test_the_first_record_since_a_time_is_found() -> None:
-    block = joined(1, [10 * (index // 3) for index in range(COUNT)])
-    for ts in range(-1, 90):
-        expected = next((index for index in range(COUNT) if 10 * (index // 3) >= ts), COUNT)
-        assert block.first_since(ts) == expected
-
-
 @pytest.mark.parametrize("grown", [True, False])
 def test_leaving_out_tags_is_a_cut(grown: bool) -> None:
     rendered = render(HARD_BATCH, 1, 1)
@@ -148,6 +141,44 @@ def test_a_log_that_gives_back_something_else_is_damage() -> None:
     block.cool()
     with pytest.raises(StoreDamaged, match="records where seqs from 1 on are"):
         block.warm([render(Batch([b"1"]), 1, 1)])
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [3], [2, 2], [2, 1, 1], [1, 2, 3, 1]])
+@pytest.mark.parametrize("more", [[1, 1], [2], [1, 3]])
+def test_a_record_of_a_cold_block_is_found_in_its_frame(sizes: list[int], more: list[int]) -> None:
+    blocks: list[Block] = []
+    first = lsn = 0
+    where: list[tuple[int, int, int]] = []
+    for group in (sizes, more):
+        for number, count in enumerate(group):
+            rendered = render(Batch([b"1"] * count), 1 + first, 5)
+            if number == 0:
+                blocks.append(Block(1 + first, rendered, 5, 0, lsn, count))
+            else:
+                blocks[-1].extend(rendered, 5, lsn, count)
+            where += [(lsn, first, count)] * count
+            first += count
+            lsn += 8
+    left, right = blocks
+    for block in blocks:
+        block.cool()
+    left.absorb(right)
+    assert (left.count, left.live, left.live_bytes, left.last_seq) == (first, first, first, first)
+    assert [left.frame_of(index) for index in range(first)] == where
+
+
+def test_a_joined_block_knows_the_tags_of_both() -> None:
+    blocks = [
+        Block(first, render(Batch([b"1"], tags=[tag]), first, 5), 5, 0, first, 2)
+        for first, tag in enumerate(["a", None, "b"], 1)
+    ]
+    for block in blocks:
+        block.cool()
+    blocks[0].absorb(blocks[1])
+    blocks[0].absorb(blocks[2])
+    tags = blocks[0].tags()
+    assert tags is not None
+    assert [tags.may_hold(Needle(Match("Eq", tag))) for tag in ("a", "b", "c")] == [True, True, False]
 
 
 def test_digits_are_counted_over_powers_of_ten() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from engine.commands import DeleteSelector
+from engine.fragment import Rendered
 from engine.topic.cache import Cache
 from engine.topic.page import read_page
 from engine.topic.record import find_record
 from engine.topic.state import Topic
-from engine.types import PageRequest, Reason, TopicConfig, WhyGone
+from engine.topic.tags import resolve_delete
+from engine.types import Match, PageRequest, Reason, TopicConfig, WhyGone
 from tests.topic.making import Made
 
 BIG = [b'"' + b"x" * 500 + b'"'] * 200
@@ -109,6 +112,39 @@ def test_blocks_that_are_gone_do_not_pile_up_in_the_queue() -> None:
         made.write(b'"%d"' % index)
         made.topic.tail.blocks[-1].close()
     assert len(made.cache._queue) < 200
+
+
+def test_a_read_over_cold_blocks_gives_back_what_it_brought_in() -> None:
+    made = Made(cache_bytes=250_000)
+    for _ in range(10):
+        made.write(*BIG, tags=["t"] * len(BIG))
+        made.cache.shrink()
+    kept = [block for block in made.topic.tail.blocks if block.data is not None]
+    held: list[int] = []
+    load = made.cache.load
+
+    def watched(shard: int, lsn: int) -> Rendered:
+        held.append(made.cache.bytes_held)
+        return load(shard, lsn)
+
+    made.cache.load = watched
+    ranges = resolve_delete(made.topic, DeleteSelector(match=Match("Eq", "t"), before_seq=1500), 1000)
+    assert ranges == [(1, 1499)]
+    assert made.topic.apply_delete(ranges, 1000) == 1499
+    assert len(held) > 5
+    assert max(held) < 2 * 250_000
+    assert all(block.data is not None for block in kept), "what others read is not driven out"
+
+
+def test_a_filtered_page_reads_no_cold_block_that_cannot_pass() -> None:
+    made = Made()
+    for tag in ("a", "b", "c"):
+        made.write(*BIG, tags=[tag] * len(BIG))
+    made.cool()
+    page = read_page(made.topic, PageRequest(match=Match("Eq", "zebra")), 0)
+    assert (page.caught_up, page.scanned, made.log.reads) == (True, 600, 0)
+    page = read_page(made.topic, PageRequest(match=Match("Eq", "b")), 0)
+    assert (page.count, made.log.reads) == (200, 1)
 
 
 def test_without_a_way_to_read_back_a_cold_block_says_so() -> None:

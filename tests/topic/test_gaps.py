@@ -35,14 +35,6 @@ def test_every_seq_keeps_the_first_reason_that_it_was_given(added: list[tuple[in
     assert gaps.between(10, 20) == [gap for gap in listed if gap.first <= 20 and gap.last >= 10]
 
 
-def test_joining_two_gaps_takes_what_lies_between() -> None:
-    gaps = Gaps()
-    gaps.add(1, 2, Reason.CRASH)
-    gaps.add(5, 6, Reason.CORRUPTION)
-    gaps.join(0)
-    assert list(gaps) == [Gap(1, 6, Reason.MIXED)]
-
-
 def test_the_first_gap_leaves_when_everything_before_a_seq_is_gone() -> None:
     gaps = Gaps()
     gaps.add(3, 4, Reason.CRASH)

@@ -36,7 +36,22 @@ def test_what_expired_is_forgotten_and_not_counted() -> None:
     assert first.entries() == [(b"b", used(50))]
     assert not second
     keys.expire(150)
+    assert keys.live == 1, "all windows are looked at once a second at most"
+    keys.expire_some(150)
     assert keys.live == 0
+
+
+def test_windows_take_turns_to_be_looked_at() -> None:
+    keys = Keys()
+    windows = [Window(keys, 10) for _ in range(6)]
+    for window in windows:
+        window.add(b"k", used(0))
+    left = []
+    for _ in range(3):
+        keys.expire_some(10, 2)
+        left.append(keys.live)
+    assert left == [4, 2, 0]
+    keys.expire_some(10)
 
 
 def test_a_key_that_is_used_again_counts_once_and_lives_on() -> None:

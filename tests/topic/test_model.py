@@ -222,7 +222,7 @@ def test_a_topic_does_what_the_model_does(
         assert (view.earliest_seq, view.floor_seq) == (then.earliest, then.floor)
         assert (view.count, view.bytes) == (len(then.live()), sum(slot.size() for slot in then.live()))
         for request, visible in reads:
-            if request.from_ts is not None and (life is cold or model.times_forgotten()):
+            if request.from_ts is not None and model.times_forgotten():
                 continue  # a page may then begin before a loss that the model knows to be older; see test_page
             if request.from_ts is not None and then.floor > 1:
                 # An end inside of what is gone would show how exactly the times there are remembered.

@@ -31,6 +31,16 @@ def test_what_is_not_there_is_nearly_always_known_not_to_be(count: int) -> None:
     assert not tag_set.may_hold(Needle(Match("Glob", "a")))
 
 
+@pytest.mark.parametrize(("left", "right"), [(2, 3), (2, 300), (300, 2), (300, 300), (0, 5), (300, 3000)])
+def test_a_union_holds_what_either_did(left: int, right: int) -> None:
+    sides = [[f"l{number}" for number in range(left)], [f"r{number}" for number in range(right)]]
+    union = TagSet({part(tag) for tag in sides[0]}).union(TagSet({part(tag) for tag in sides[1]}))
+    assert all(union.may_hold(Needle(Match("Eq", tag))) for side in sides for tag in side)
+    assert all(union.may_hold(Needle(Match("Glob", tag[0]))) for side in sides for tag in side)
+    assert not union.may_hold(Needle(Match("Glob", "x")))
+    assert sum(union.may_hold(Needle(Match("Eq", f"m{number}"))) for number in range(1000)) < 100
+
+
 def test_half_a_surrogate_pair_matches_nothing() -> None:
     tag_set = TagSet({part("a")})
     for op in ("Eq", "Glob"):
