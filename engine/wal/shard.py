@@ -82,6 +82,7 @@ class Shard:
 
     __slots__ = (
         "append_limit",
+        "chore_lsn",
         "current",
         "durable_end",
         "durable_lsn",
@@ -129,6 +130,8 @@ class Shard:
         self.want = 0
         """Bytes of the largest frame that found no room."""
         self.reserve = 0
+        self.chore_lsn = 0
+        """No chore is needed before the tip is beyond this."""
         self.append_limit = 0
         """An append that ends at or below this fits; a shortcut for the common case."""
 

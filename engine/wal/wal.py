@@ -56,6 +56,8 @@ class Wal:
         self._settings = settings
         self._entries = {entry.shard: entry for entry in entries}
         self._chore: Chore | None = None
+        self._look = True
+        """Whether a chore may be needed: so that asking costs nothing in most ticks."""
         self._reader: FrameReader | None = None
         for shard in shards:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
@@ -75,6 +77,7 @@ class Wal:
         if state.tip_lsn + total <= state.append_limit or state.fits(total, 0 if control else state.reserve):
             return True
         state.want = max(state.want, total)
+        self._look = True
         return False
 
     def full(self, shard: int) -> OSError | None:
@@ -129,6 +132,8 @@ class Wal:
         )
         state.last_lsn = lsn
         state.tip_lsn = end = lsn + total
+        if end > state.chore_lsn:
+            self._look = True
         return end
 
     @property
@@ -194,12 +199,14 @@ class Wal:
 
         `now_ms` only paces the attempts on a full disk; any clock that does not step will do.
         """
-        if self._chore is not None:
+        if self._chore is not None or not self._look:
             return None
+        self._look = False
         for shard in self.shards[: self.active]:
             if shard.failed is None:
                 self._chore = self._chore_for(shard, now_ms)
                 if self._chore is not None:
+                    self._look = True
                     return self._chore
         return None
 
@@ -211,19 +218,23 @@ class Wal:
         wanted = shard.want + shard.reserve
         here = shard.tip_lsn + shard.want <= end_lsn
         ahead = max(settings.wal_fill_bytes + shard.reserve, wanted if here else 0)
+        half = (current.log.size - DATA_START) // 2
+        filled_mark = current.filled_lsn - ahead if current.filled_lsn < end_lsn else end_lsn
+        shard.chore_lsn = min(filled_mark, end_lsn - max(half, wanted)) if following is None else filled_mark
         if current.filled_lsn < min(end_lsn, shard.tip_lsn + ahead):
             return Fill(current, settings.wal_fill_bytes)
         if following is not None and (here or following.log.size - DATA_START >= wanted):
             need = min(shard.reserve if here else wanted, following.log.size - DATA_START)
             return Fill(following, settings.wal_fill_bytes) if following.room < need else None
         if shard.full is not None and now_ms < shard.retry_ms:
+            self._look = True
             return None
         size = max(settings.wal_file_bytes, DATA_START + align_block(wanted))
         if following is not None:
             shard.retry_ms = now_ms + RETRY_MS
             manifest = self._manifest_with(following.log._replace(size=size))
             return Extend(following.log, size, settings.disk_reserve_bytes, manifest)
-        if end_lsn - shard.tip_lsn >= max((current.log.size - DATA_START) // 2, wanted):
+        if end_lsn - shard.tip_lsn >= max(half, wanted):
             return None
         log = LogFile(shard.index, end_lsn, shard.run, size)
         shard.retry_ms = now_ms + RETRY_MS
@@ -234,6 +245,7 @@ class Wal:
         """Take the outcome of a chore in: lack of space passes, anything else ends the shard."""
         assert chore is self._chore, "a chore that is not in flight"
         self._chore = None
+        self._look = True
         shard = self.shards[chore.shard]
         if error is not None:
             if error.errno in SPACE_ERRNOS:

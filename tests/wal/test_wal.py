@@ -452,3 +452,23 @@ def test_a_chore_whose_file_the_log_went_into_meanwhile_is_taken_in() -> None:
     assert shard.current.log == chore.longer == shard.files[-1]
     assert hand.append(1, "y" * 50 * KIB) is not None
     assert len(Hand(disk.killed(), SMALL).items) > 10
+
+
+def test_asking_for_chores_costs_nothing_in_most_ticks_and_none_is_missed() -> None:
+    disk = FakeDisk(capacity=520 * KIB)
+    hand = Hand(disk, settings(shards=2, file_kib=64, fill_kib=8, reserve_kib=4))
+    quiet = 0
+    for number in range(700):
+        hand.stage(number % 3, "x" * (number * 131 % 900), shard=number % 2)
+        hand.write()
+        if number % 17 == 0:
+            hand.sync(number % 2)
+        if not hand.wal._look:
+            quiet += 1
+            for shard in hand.wal.shards:
+                assert hand.wal._chore_for(shard, hand.now_ms) is None
+        elif number % 5 == 0:
+            hand.chore()
+        hand.now_ms += 30
+    assert quiet > 100
+    assert hand.wal.shards[0].full is not None, "also on a full disk"
