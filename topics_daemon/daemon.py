@@ -40,6 +40,8 @@ HEADS_MAX: Final = 2048
 """Distinct heads that a door remembers; the oldest is forgotten first."""
 HEAD_BYTES_KEPT_MAX: Final = 2048
 """Longer heads are not remembered: they are rarely sent twice, and memory is bounded by the product."""
+TURNS_PER_CHORE: Final = 8
+"""Turns between two looks for background work, which prepares space well ahead; who waits for space looks at once."""
 TICK_MS_MAX: Final = 500
 """Longest time between two looks at the deadlines."""
 
@@ -116,6 +118,7 @@ class Daemon:
         self.pump = Pump(self)
         self.sessions = Sessions(self)
         self._turn_due = False
+        self._turns_to_chore = 0
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._chore_runs = False
@@ -228,9 +231,12 @@ class Daemon:
         assert self._filler is not None
         while (job := core.sync_job()) is not None:
             self._syncer.submit(job)
-        if not self._chore_runs and (chore := core.chore()) is not None:
-            self._chore_runs = True
-            self._filler.submit(chore)
+        self._turns_to_chore -= 1
+        if (self._turns_to_chore <= 0 or core.parking) and not self._chore_runs:
+            self._turns_to_chore = TURNS_PER_CHORE
+            if (chore := core.chore()) is not None:
+                self._chore_runs = True
+                self._filler.submit(chore)
 
     def _sync_done(self, job: Any, error: OSError | None) -> None:
         assert self.core is not None
@@ -248,6 +254,7 @@ class Daemon:
     def _chore_done(self, chore: Any, error: OSError | None) -> None:
         assert self.core is not None
         self._chore_runs = False
+        self._turns_to_chore = 0
         if error is not None:
             self.log.warning("log space could not be prepared", error=error)
         try:
@@ -259,6 +266,7 @@ class Daemon:
     def _beat(self) -> None:
         """A background sync is due."""
         self._pulse = None
+        self._turns_to_chore = 0
         self._advance()
         if not self._turn_due:
             self._turn()
@@ -286,6 +294,7 @@ class Daemon:
         self.sessions.collect(now)
         if self.core is not None:
             was = self.core.read_only
+            self._turns_to_chore = 0
             self._advance()
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
