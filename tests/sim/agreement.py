@@ -40,10 +40,9 @@ def _compare_topics(mine: list[ReadFrame], view: View) -> str | None:
         if topic.epoch != seen.epoch or topic.config != msgspec.to_builtins(seen.config):
             return f"{name}: epoch or configuration differ"
         live = {seq: text for seq, (_, _, text) in seen.records.items()}
-        bounded = seen.config.ttl_ms or seen.config.cap_records or seen.config.cap_bytes
         if seen.config.durability is Durability.EPHEMERAL:
             continue
-        there = {seq: text for seq, text in topic.records.items() if seq in live} if bounded else topic.records
+        there = {seq: text for seq, text in topic.records.items() if seq in live} if topic.bounded else topic.records
         if live != there:
             return f"{name}: records {sorted(there)}, the engine has {sorted(live)}"
     return None

@@ -100,7 +100,7 @@ def _sync_skipped(patch: Patch) -> None:
     patch.set(SyncJob, "run", lambda self, fs: None)
 
 
-@_mutant("rotation", "oversize", "rotation-unsynced")
+@_mutant("rotation-unsynced")
 def _retired_files_not_synced(patch: Patch) -> None:
     def run(self: SyncJob, fs: Any) -> None:
         fs.fdatasync(self._current.handle)

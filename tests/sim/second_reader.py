@@ -57,6 +57,8 @@ class ReadTopic:
     config: dict[str, Any]
     records: dict[int, bytes] = field(default_factory=dict)
     keys: list[bytes] = field(default_factory=list)
+    bounded: bool = False
+    """Some configuration of it had caps or an age, so that records may be gone without a frame that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +204,26 @@ def read_topics(frames: list[ReadFrame]) -> dict[str, ReadTopic]:
             told = json.loads(frame.body)
             for topic_id in [topic_id for topic_id, topic in by_id.items() if topic.name == told["name"]]:
                 del by_id[topic_id]
-            by_id[frame.topic_id] = ReadTopic(told["name"], told["epoch"], told["config"])
+            by_id[frame.topic_id] = ReadTopic(told["name"], told["epoch"], {})
+            _configure(by_id[frame.topic_id], told["config"])
         elif frame.type == CONFIG:
-            by_id[frame.topic_id].config = json.loads(frame.body)["config"]
+            _configure(by_id[frame.topic_id], json.loads(frame.body)["config"])
         elif frame.type == DROP:
             del by_id[frame.topic_id]
         elif frame.type == DELETE:
-            records = by_id[frame.topic_id].records
-            for first, last in json.loads(frame.body)["ranges"]:
-                for seq in [seq for seq in records if first <= seq <= last]:
-                    del records[seq]
+            _remove(by_id[frame.topic_id], json.loads(frame.body)["ranges"])
+        elif frame.type == GAP:
+            told = json.loads(frame.body)
+            _remove(by_id[frame.topic_id], [[told["from"], told["to"]]])
     return {topic.name: topic for topic in by_id.values()}
+
+
+def _configure(topic: ReadTopic, config: dict[str, Any]) -> None:
+    topic.config = config
+    topic.bounded = topic.bounded or any(config[bound] for bound in ("ttl_ms", "cap_records", "cap_bytes"))
+
+
+def _remove(topic: ReadTopic, ranges: list[list[int]]) -> None:
+    for first, last in ranges:
+        for seq in [seq for seq in topic.records if first <= seq <= last]:
+            del topic.records[seq]
