@@ -92,7 +92,7 @@ SEQ_BLOCK: Final = 65_536
 FLOOR_REASONS_MAX: Final = 64
 """Ranges of reasons kept below the eviction floor; older ones merge into `mixed`."""
 GAPS_MAX: Final = 1024
-"""Gap ranges kept for one topic; the nearest ones merge beyond that."""
+"""Ranges of known damage that a topic tells; the nearest ones are told as one beyond that."""
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 86_400_000
 CLAIM_JITTER_MS_MAX: Final = 5000

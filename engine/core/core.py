@@ -396,6 +396,7 @@ class Core(Reads):
         if now >= self._next_second_ms:
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)
+            self.catalog.keys.expire_some(now)
             if not self.fs.same_root():
                 self._fail_everything(OSError("the data directory was moved or replaced"))
         return now
