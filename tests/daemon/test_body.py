@@ -77,7 +77,11 @@ def test_members_are_one_body_under_one_bound() -> None:
         inflate(members, 999)
 
 
-@pytest.mark.parametrize("data", [b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x"])
+@pytest.mark.parametrize(
+    "data",
+    [b"x", gzip.compress(b"abc", mtime=0)[:-1], gzip.compress(b"abc", mtime=0) + b"x"],
+    ids=["plain", "cut", "more"],
+)
 def test_what_is_not_whole_gzip_is_400(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
         inflate(data, 1000)
