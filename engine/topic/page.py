@@ -124,7 +124,11 @@ def _loss(
 
 
 def _since(topic: Topic, cursor: int, ts: int) -> int:
-    """The cursor for "from the first record with `$ts ≥ ts` on": just before it, and before any loss in front of it."""
+    """The cursor for "from the first record with `$ts ≥ ts` on": just before it, and before any loss in front of it.
+
+    How old each record below the floor was is known only while its block is there, so a tombstone may begin earlier
+    than it had to, and not where another run of the same topic would begin it; never too late.
+    """
     tail = topic.tail
     index = tail.first_since(ts)
     if index == len(tail.blocks) and tail.blocks:
