@@ -172,7 +172,7 @@ class Core(Reads):
         rendered = render(batch, 1, self.now())
         self._check_fits(new, payload_bytes(rendered, 1, self.now()), None)
         room = ROOM_SLACK + len(rendered.fragments) + COLUMN_BYTES * len(batch) + len(key or b"")
-        if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), room):
+        if not self._room(self.catalog.shard_of(self._next_epoch()), room):
             return False
         slot = self._create(name, new, None)
         staged = self._append_to(slot, ticket, batch, key, ack_fsync, True)
@@ -273,7 +273,7 @@ class Core(Reads):
         config = configured(name, None if slot is None else slot.config, changes)
         if slot is None:
             self._check_new_topic()
-            if not self._room(self.catalog.shard_of(self.catalog.epoch + 1), ROOM_SLACK):
+            if not self._room(self.catalog.shard_of(self._next_epoch()), ROOM_SLACK):
                 return False
             self._create(name, config, ticket)
             return True
@@ -292,7 +292,7 @@ class Core(Reads):
 
     def _create(self, name: str, config: TopicConfig, ticket: Ticket[TopicPut] | None) -> Slot:
         """Stage a Create; the caller has checked that it may be made, and that there is room."""
-        epoch = self.catalog.epoch + 1
+        epoch = self._next_epoch()
         slot = self.catalog.add_tip(name, epoch, epoch, config)
         now = self.now()
         slot.last_write_ms = now
@@ -495,9 +495,17 @@ class Core(Reads):
             if keys.live >= keys_max:
                 raise _capped("idempotency_keys", keys_max)
 
+    def _next_epoch(self) -> int:
+        """The epoch (and id) of the next topic: one that lives on a shard which takes writes, if there is one."""
+        first = self.catalog.epoch + 1
+        for epoch in range(first, first + 8 * len(self.wal.shards)):
+            if self.wal.shards[self.catalog.shard_of(epoch)].failed is None:
+                return epoch
+        return first
+
     def _check_new_topic(self) -> None:
         """Whether one more topic may be made now."""
-        self._check_writable(self.catalog.shard_of(self.catalog.epoch + 1))
+        self._check_writable(self.catalog.shard_of(self._next_epoch()))
         if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
             raise _capped("max_topics", self.limits.topics)
 

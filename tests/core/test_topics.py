@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from engine.commands import Batch, DeleteSelector
 from engine.errors import Code, Refused
 from engine.limits import Limits
 from engine.types import Discard, Durability, TopicConfig, TopicType
-from tests.core.hand import Hand, records
+from tests.core.hand import SMALL, Hand, records
 from tests.sim.media import Cut
 
 
@@ -227,3 +228,11 @@ def test_a_write_refused_for_its_key_leaves_no_topic_either() -> None:
     hand.settle()
     with refusal(Code.TOPIC_NOT_FOUND):
         hand.core.state("new")
+
+
+def test_new_topics_go_to_the_shards_that_still_take_writes() -> None:
+    hand = Hand(settings=msgspec.structs.replace(SMALL, wal_shards=3))
+    hand.core.wal.shards[1].failed = OSError("gone")
+    for number in range(20):
+        assert hand.write(f"t{number}", number).created
+    assert {slot.shard for slot in hand.core.catalog.tip.values()} == {0, 2}
