@@ -146,7 +146,7 @@ class Replay:
 
     def _config(self, frame: Frame) -> None:
         slot = self._slot(frame)
-        slot.config = _body(frame, ConfigBody).config
+        slot.config = self.catalog.shared(_body(frame, ConfigBody).config)
         slot.topic.apply_config(slot.config, frame.ts)
         self.catalog.tend(slot)
 
