@@ -114,7 +114,6 @@ def test_F03_a_torn_batch_is_classified_set_aside_and_the_store_opens(part: str)
 def test_F04_log_files_are_never_used_again() -> None:
     world = World().start()
     names: dict[str, int] = {}
-    world.disk.on_step = None
     for _ in range(12):
         world.append("t", 3, size=900)
         for path, node in world.disk.nodes():

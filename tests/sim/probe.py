@@ -57,7 +57,7 @@ class Tally:
     written_again: int = 0
     """States on which clients wrote again, and which were crashed again."""
     nested: int = 0
-    """Images of crashes inside a recovery (depth 2)."""
+    """Images of crashes inside a recovery (depth 2); they are among `hashes` too."""
     kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
@@ -236,6 +236,7 @@ class Prober:
                     continue
                 seen.add(key)
                 self.tally.nested += 1
+                self.tally.hashes.add(key)
                 kind = Crash.POWER if Crash.POWER in (kind, crash) else kind
                 before = second.killed() if second is not None else self._from_tree(world, image, "boot-1002")
                 try:

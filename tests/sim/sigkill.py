@@ -198,14 +198,14 @@ def check_topic(report: Report, topic: str, sent: list[list[str]], acked: dict[i
 
 
 def cycles(directory: Path, count: int, seed: int = 0, seconds_max: float = 1e9) -> Report:
-    """`count` lives of a daemon on one directory (a fresh one every 50 lives, so that reading stays short)."""
+    """`count` lives of a daemon on one directory (a fresh one every 25 lives, so that reading stays short)."""
     rng = random.Random(seed)
     report = Report()
     end = time.monotonic() + seconds_max
     while report.cycles < count and time.monotonic() < end and not report.wrong:
         place = directory / f"store-{report.cycles}"
         place.mkdir(parents=True)
-        _one_store(report, place, min(50, count - report.cycles), rng, end)
+        _one_store(report, place, min(25, count - report.cycles), rng, end)
     return report
 
 
