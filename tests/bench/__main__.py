@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench import report, rows_bulk, rows_http, rows_sse, servers
-from tests.bench.figures import Row
+from tests.bench.bare import loop_cpu_ms
+from tests.bench.figures import Row, Spread
 from tests.bench.rows_http import Plan
 
 WATCHERS = (1, 10, 100)
@@ -58,13 +59,15 @@ def main() -> int:
         if not servers.installed(name):
             report.say(f"{name} is not installed: rows go without it")
     started = time.monotonic()
-    rows = []
+    rows, loop_ms = [], [loop_cpu_ms()]
     for row in measured(options):
         rows.append(row)
+        loop_ms.append(loop_cpu_ms())
         report.say(report.line_of(row))
+    report.say(f"a fixed Python loop took {Spread.of(loop_ms).show()} CPU ms; load average {os.getloadavg()[1]:.1f}")
     report.say(f"{len(rows)} rows in {time.monotonic() - started:.0f} s")
     if options.save or not options.rows:
-        report.save(rows, options.save or DOCS)
+        report.save(rows, options.save or DOCS, loop_ms)
         report.say(f"written to {options.save or DOCS}")
     return 0
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import peers, servers
-from tests.bench.disk import sequential_bytes_per_s, syncs_per_s
+from tests.bench.bare import sequential_bytes_per_s, syncs_per_s
 from tests.bench.figures import Row, Spread, Turn, spread_of
 from tests.bench.load import Request, ask, ask_json, http_turn
 from tests.bench.servers import BenchError, Server

@@ -88,7 +88,7 @@ def test_the_report_shows_every_row(tmp_path: Path) -> None:
         Row("missed", "s", one, "≤ 1", False, note="why"),
         Row("without a goal", "s", one, "none", None),
     ]
-    report.save(rows, tmp_path)
+    report.save(rows, tmp_path, [10.0, 12.0])
     text = (tmp_path / "README.md").read_text()
     assert all(row.name in text and row.goal in text for row in rows)
     assert "1 of 2 goals met" in text

@@ -1,4 +1,4 @@
-"""What the disk alone can do, to hold the daemon against: small synced writes, and bytes a second of large ones."""
+"""What the machine alone can do, to hold the daemon against: its disk, and its processors at this very moment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+LOOP_TURNS = 100_000
 BLOCK = bytes(range(256)) * 16
 
 
@@ -41,3 +42,16 @@ def sequential_bytes_per_s(directory: Path, size: int = 256 << 20) -> float:
     finally:
         os.close(fd)
         path.unlink()
+
+
+def loop_cpu_ms() -> float:
+    """CPU of a fixed piece of Python, in milliseconds.
+
+    Other work on the machine (shared caches, shared cores) makes the same instructions cost more; taken before every
+    row, this says by how much the figures of the row are to be believed.
+    """
+    started = time.process_time()
+    seen: dict[int, bytes] = {}
+    for turn in range(LOOP_TURNS):
+        seen[turn & 1023] = b"%d" % turn
+    return (time.process_time() - started) * 1e3
