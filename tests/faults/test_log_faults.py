@@ -243,12 +243,12 @@ def test_F13_a_disk_that_lies_about_syncs_leaves_a_prefix_or_is_found_out() -> N
     try:
         FakeDisk.sync_file = lambda self, handle, upto: None  # type: ignore[method-assign]  # the lie
         world.disk.on_step = None  # the order monitor would notice
-        world.monitor.acked = lambda *_: None  # type: ignore[method-assign]  # here too
+        world.monitor.acked = lambda *_: None  # type: ignore[method-assign]  # the lie is what is tested
         for _ in range(6):
             world.append("d", 2, size=300)
             world.step(5)
     finally:
-        FakeDisk.sync_file = honest  # type: ignore[method-assign]
+        FakeDisk.sync_file = honest  # type: ignore[method-assign]  # the truth again
     disk = world.disk.powered_off(Cut(0))
     again = World(disk, clock=world.clock.reboot())
     try:
