@@ -29,6 +29,14 @@ ARGUED: dict[str, str] = {
         "file is used. Without this sync a file that vanishes *and* a power failure before the next MANIFEST would go "
         "unnoticed: two faults, which the simulator does not combine."
     ),
+    "store/execute.py:_begin_run:fdatasync": (
+        "`finish_log_file` syncs the same file again before it gets its name. This first sync is there so that what is "
+        "read back comes from a file whose write errors have already shown."
+    ),
+    "store/execute.py:_set_aside:fsync_dir": (
+        "What is set aside in quarantine/ is evidence for people; no state depends on it. The sync keeps that evidence "
+        "through a power failure right after the recovery."
+    ),
 }
 """Site (or the beginning of several) → why nothing is lost without it."""
 

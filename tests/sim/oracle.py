@@ -44,7 +44,7 @@ class Step:
     """Its answer promised that it is on the disk."""
     needs_sync: bool = False
     turn: int = -1
-    """Which turn of the engine took it, where it is known."""
+    """Which tick of the engine wrote it, where it is known."""
 
 
 @dataclass(slots=True)
@@ -145,6 +145,13 @@ class Oracle:
         line.forget_from(index)
         del line.steps[index]
 
+    def forget_ticks(self, since: int) -> None:
+        """In which tick steps were written is not known from this one on."""
+        for line in self.lines.values():
+            for step in line.steps:
+                if step.turn >= since:
+                    step.turn = -1
+
     def sync_began(self) -> dict[str, int]:
         """What a sync that begins now will cover: everything acked by now (so written before it)."""
         return {name: max(line.covered, line.floor(Crash.KILL)) for name, line in self.lines.items()}
@@ -201,7 +208,10 @@ class Oracle:
         return wrong
 
     def _split_turns(self, counts: dict[str, int]) -> list[str]:
-        """After a kill no turn is there on one of its shards and absent on another."""
+        """After a kill no turn is there on one of its shards and wholly absent on another.
+
+        (On one shard a group may be cut in its middle: its writes are atomic each, not together.)
+        """
         there: dict[int, set[int]] = {}
         gone: dict[int, set[int]] = {}
         for name, count in counts.items():
@@ -209,7 +219,7 @@ class Oracle:
             if shard is None:
                 continue
             for index, step in enumerate(self.lines[name].steps):
-                if isinstance(step.op, Append) and step.turn >= 0:
+                if step.turn >= 0:
                     (there if index < count else gone).setdefault(step.turn, set()).add(shard)
         return [
             f"turn {turn}: shards {sorted(there[turn])} kept it, shards {sorted(gone[turn] - there[turn])} lost it"

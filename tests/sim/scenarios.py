@@ -336,6 +336,7 @@ def _two_shards(world: World) -> None:
     names = [f"t{index}" for index in range(4)]
     for index, name in enumerate(names):
         world.put(name, durability="fsync" if index % 2 else "disk")
+    world.settle()
     for _ in range(2):
         for name in names:
             world.append(name, 1, size=200, wait=False)

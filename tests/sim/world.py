@@ -91,7 +91,7 @@ class World:
         """Failures are what is being tried: commands that fail are noted and passed over."""
         self._syncs: dict[int, _Sync] = {}
         self._serial = 0
-        self._turn = 0
+        self._ticks_known = True
         self._wrapped: Fs | None = None
 
     @property
@@ -107,6 +107,7 @@ class World:
         self.disk.on_step = self._stepped
         self.monitor.started(self.disk)
         self._syncs.clear()
+        self._ticks_known = True
         self._wrapped = self.wrap(self.disk)
         core = Core.open(self._wrapped, self.clock, self.settings, self.limits)
         self.alive = core
@@ -163,7 +164,6 @@ class World:
         core = self.core
         core.advance()
         core.turn()
-        self._turn += 1
         self.work()
         core.fresh.clear()
         self.probe(self, "turn")
@@ -217,6 +217,7 @@ class World:
             self.step(5)
         else:
             raise WrongError("the engine never comes to rest")
+        self._ticks_known = not self.core.parking
         if self.settings.wal_shards == 1 and not self.failures and self.core.read_only is None:
             self.oracle.now_quiet()
         self.probe(self, "settled")
@@ -266,12 +267,12 @@ class World:
         taken: list[Step] = []
         if existing is None:
             created = Create(config if config is not None else ConfigChanges())
-            taken.append(self.oracle.asked(name, created, now, needs_sync=True))
+            taken.append(self.oracle.asked(name, created, now, needs_sync=True, turn=self._tick()))
         model = self.oracle.tip(name)
         assert model is not None
         waits = ack_fsync or model.config.durability is Durability.FSYNC
         if not retry:
-            turn = -1 if model.config.durability is Durability.EPHEMERAL else self._turn
+            turn = -1 if model.config.durability is Durability.EPHEMERAL else self._tick()
             taken.append(self.oracle.asked(name, Append(records, key), now, needs_sync=waits, turn=turn))
         self._watch(name, ticket, taken, records, retry)
         if wait:
@@ -284,7 +285,7 @@ class World:
         now = self.core.now()
         op: Op = Configure(wanted) if self.oracle.tip(name) is not None else Create(wanted)
         ticket = self.core.put_topic(name, wanted)
-        self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=True)])
+        self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=True, turn=self._tick())])
         if wait:
             self.wait(ticket)
 
@@ -295,7 +296,7 @@ class World:
         now = self.core.now()
         ticket = self.core.drop_topic(name)
         if there:
-            self._watch(name, ticket, [self.oracle.asked(name, Drop(), now, needs_sync=True)])
+            self._watch(name, ticket, [self.oracle.asked(name, Drop(), now, needs_sync=True, turn=self._tick())])
         if wait:
             self.wait(ticket)
 
@@ -322,6 +323,18 @@ class World:
         self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=waits)])
         if wait:
             self.wait(ticket)
+
+    def _tick(self) -> int:
+        """The tick that what was just asked of a topic will be written in.
+
+        −1 from the moment that a command of this process had to wait for room: it is written together with later ones.
+        """
+        if self.core.parking:
+            self._ticks_known = False
+        if not self._ticks_known:
+            self.oracle.forget_ticks(self.core.wal.tick)
+            return -1
+        return self.core.wal.tick
 
     def _watch(
         self,
