@@ -214,13 +214,40 @@ def _manifest_does_not_name_the_newest_file(patch: Patch) -> None:
     patch.set(prepare_module, "replace_file", lambda fs, path, content: None)
 
 
+class _NoLogSync:
+    """A file system whose new log files are never synced."""
+
+    def __init__(self, below: Any) -> None:
+        self._below = below
+        self._new: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def open(self, path: str, mode: Any) -> int:
+        handle: int = self._below.open(path, mode)
+        if path.endswith(".log.tmp"):
+            self._new.add(handle)
+        return handle
+
+    def fdatasync(self, handle: int) -> None:
+        if handle not in self._new:
+            self._below.fdatasync(handle)
+
+
 @_mutant("killed-again", "kill-then-power", "rotation-unsynced")
 def _copy_not_synced(patch: Patch) -> None:
-    def finish(fs: Any, log: Any, handle: int) -> None:
-        fs.rename(log.path + TMP_SUFFIX, log.path)
-        fs.fsync_dir(shard_dir(log.shard))
+    old = patch.set(Execution, "_begin_run", None)
 
-    patch.set(execute_module, "finish_log_file", finish)
+    def begin(self: Execution, walk: Any, found: Any) -> Any:
+        below = self._fs
+        self._fs = _NoLogSync(below)
+        try:
+            return old(self, walk, found)
+        finally:
+            self._fs = below
+
+    patch.set(Execution, "_begin_run", begin)
 
 
 @_mutant("kill-then-power", "killed-again", "rotation-unsynced")
@@ -331,7 +358,7 @@ def _body_check_ignored(patch: Patch) -> None:
     patch.set(walk_module, "body_of", body_of)
 
 
-@_mutant("single-disk", "flips")
+@_mutant("flips")
 def _every_bad_end_is_torn(patch: Patch) -> None:
     patch.set(walk_module, "misses_bytes", lambda *_: True)
 

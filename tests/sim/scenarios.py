@@ -317,7 +317,7 @@ def _full_disk(world: World) -> None:
     refused = 0
     for _ in range(60):
         try:
-            world.append("t", 4, size=2900, wait=False)
+            world.append("t", 8, size=2900, wait=False)
             world.step(3)
         except Unavailable:
             refused += 1
@@ -325,8 +325,17 @@ def _full_disk(world: World) -> None:
                 break
     world.step(20_000)
     assert refused, "the disk was never full"
+    for _ in range(200):
+        try:
+            world.append("t", wait=False)
+            world.step(3)
+        except Unavailable:
+            break
+    else:
+        raise AssertionError("small writes took all that was left")
     world.delete("t", seqs=(1, 2))
     world.disk.free(1 << 20)
+    world.step(2000)
     world.settle()
     world.append("t", 4, size=900)
     world.check()
@@ -364,6 +373,14 @@ def _changes(**changes: object) -> ConfigChanges:
     return msgspec.convert(changes, ConfigChanges)
 
 
+ROOMY = msgspec.structs.replace(
+    TINY,
+    wal_file_bytes=64 * 1024,
+    wal_reserve_bytes=12 * 1024,
+    wal_fill_bytes=8 * 1024,
+    disk_reserve_bytes=128 * 1024,
+)
+"""Log files in which the reserve is worth several blocks, as it is at full size."""
 TWO = msgspec.structs.replace(TINY, wal_shards=2)
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -393,7 +410,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("killed-again", _killed_again_and_again),
     Scenario("power-failures", _power_failures),
     Scenario("kill-then-power", _kill_then_power),
-    Scenario("full-disk", _full_disk, capacity=384 * 1024, lags=(0,)),
+    Scenario("full-disk", _full_disk, ROOMY, capacity=1024 * 1024, lags=(0,)),
     Scenario("two-shards", _two_shards, TWO),
     Scenario("two-shards-rotating", _two_shards_rotating, TWO),
 )

@@ -38,9 +38,11 @@ def test_every_sync_in_the_sources_is_reached_by_the_scenarios() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stop", "power"), [(True, False), (False, False), (False, True)])
-def test_damage_is_full_state_gap_or_refusal(stop: bool, power: bool) -> None:
-    sweep = Sweep(stop=stop, power=power)
+@pytest.mark.parametrize(
+    ("stop", "power", "busy"), [(True, False, False), (False, False, False), (False, True, False), (False, False, True)]
+)
+def test_damage_is_full_state_gap_or_refusal(stop: bool, power: bool, busy: bool) -> None:
+    sweep = Sweep(stop=stop, power=power, busy=busy)
     every = list(places(sweep))
     for damage, arguments in random.Random(3).sample(every, 120):
         damage(*arguments)
