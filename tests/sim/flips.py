@@ -97,8 +97,8 @@ class Sweep:
         self.world = quiet_world(stop=stop, busy=busy, settings=settings)
         self.busy = busy
         """Only the log is damaged then: without LOCK the start rightly takes it for a power failure."""
-        self.may_zero = not power and not busy
-        """Whether a zeroed sector must be noticed: what nothing proves to have been on disk looks torn without it."""
+        self.zero_all = not power
+        """Whether zeroed sectors must be noticed in the last block too; a power failure may have taken that one."""
         self.tree: Tree = self.world.disk.cached_tree()
         self.boot = "boot-9" if power else self.world.disk.boot
         self.settings = settings
@@ -113,6 +113,14 @@ class Sweep:
     def logs(self) -> list[str]:
         """The log files."""
         return [path for path in self.tree if path.endswith(".log")]
+
+    def zeroable(self, path: str) -> int:
+        """Up to where something proves that a log file's bytes were on disk."""
+        used = {name: len((self.tree[name] or b"").rstrip(b"\0")) for name in self.logs()}
+        last = max(name for name in used if used[name] > PAGE)
+        if self.zero_all or path < last:
+            return len(self.tree[path] or b"")
+        return (used[path] - 1) // PAGE * PAGE if path == last else 0
 
     def flip(self, path: str, place: int) -> str:
         """Flip one bit of one byte."""
@@ -203,8 +211,8 @@ def places(sweep: Sweep, stride: int = STRIDE) -> Iterator[tuple[Callable[..., s
         step = stride if path.endswith(".log") else 1
         for place in range(0, len(content), step):
             yield sweep.flip, (path, place)
-        for size in (SECTOR, PAGE) if path.endswith(".log") and sweep.may_zero else ():
-            for place in range(0, len(content), size):
+        for size in (SECTOR, PAGE) if path.endswith(".log") and not sweep.busy else ():
+            for place in range(0, sweep.zeroable(path), size):
                 if any(content[place : place + size]):
                     yield sweep.zero, (path, place, size)
         yield sweep.remove, (path,)

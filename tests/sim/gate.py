@@ -180,7 +180,7 @@ def _hunt_in(name: str, wrap: Callable[[Any], Any], effort: Effort) -> str | Non
 
 def _hunt_sweep(name: str) -> str | None:
     if name == "flips":
-        report = run_flips(0, 40)
+        report = run_flips(0, 10)
         trouble = report.silent + report.false_alarms
         return f"flips: {trouble[0]}" if trouble else None
     for scenario, tokens in single_faults(Call(name.partition(":")[2])):
