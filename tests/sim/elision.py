@@ -31,7 +31,11 @@ ARGUED: dict[str, str] = {
     ),
     "store/execute.py:_begin_run:fdatasync": (
         "`finish_log_file` syncs the same file again before it gets its name. This first sync is there so that what is "
-        "read back comes from a file whose write errors have already shown."
+        "read back comes from a file whose write errors have already shown. (Without both: `copy-not-synced`.)"
+    ),
+    "wal/prepare.py:finish_log_file:fdatasync@2 < store/execute.py:_begin_run": (
+        "The other half of the above: `_begin_run` has just synced the same file, and nothing is written in between. "
+        "(Without both: `copy-not-synced`.)"
     ),
     "store/execute.py:_set_aside:fsync_dir": (
         "What is set aside in quarantine/ is evidence for people; no state depends on it. The sync keeps that evidence "
