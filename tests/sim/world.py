@@ -20,7 +20,7 @@ from engine.core import Core, Ticket
 from engine.errors import Refused, StoreError, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.limits import EngineSettings, Limits
-from engine.types import AppendResult, ConfigChanges, Durability, Match, PageRequest, TopicPut
+from engine.types import AppendResult, ConfigChanges, Durability, Match, PageRequest, TopicPut, configured
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
@@ -283,9 +283,13 @@ class World:
         """Create or configure a topic."""
         wanted = msgspec.convert(changes, ConfigChanges)
         now = self.core.now()
-        op: Op = Configure(wanted) if self.oracle.tip(name) is not None else Create(wanted)
+        old = self.oracle.tip(name)
+        op: Op = Configure(wanted) if old is not None else Create(wanted)
+        # What changes nothing needs no frame, so its answer promises nothing about the disk.
+        needs_sync = old is None or configured(name, old.config, wanted) != old.config
         ticket = self.core.put_topic(name, wanted)
-        self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=True, turn=self._tick())])
+        step = self.oracle.asked(name, op, now, needs_sync=needs_sync, turn=self._tick())
+        self._watch(name, ticket, [step])
         if wait:
             self.wait(ticket)
 
