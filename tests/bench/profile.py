@@ -87,7 +87,7 @@ def main() -> int:
         if options.save:
             DOCS.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^a-z0-9]+", "-", row.name.lower().replace("×", "x"))
-            (DOCS / f"profile-{name}.txt").write_text(text)
+            (DOCS / f"profile-{name}.txt").write_text(text.replace(f"{DOCS.parents[1]}/", ""))
     return 0
 
 
