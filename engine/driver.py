@@ -23,6 +23,7 @@ import msgspec
 from engine.clock import OsClock
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
+from engine.core.jobs import outcome
 from engine.fs import OsFs
 from engine.limits import EngineSettings, Limits
 from engine.types import (
@@ -144,14 +145,6 @@ class Engine:
         """Run the background work that is due, here and now."""
         self.core.advance()
         while (job := self.core.sync_job()) is not None:
-            self.core.sync_done(job, _outcome(job, self._fs))
+            self.core.sync_done(job, outcome(job, self._fs))
         while (chore := self.core.chore()) is not None:
-            self.core.chore_done(chore, _outcome(chore, self._fs))
-
-
-def _outcome(job: Any, fs: OsFs) -> OSError | None:
-    try:
-        job.run(fs)
-    except OSError as error:
-        return error
-    return None
+            self.core.chore_done(chore, outcome(chore, self._fs))

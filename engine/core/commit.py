@@ -20,6 +20,7 @@ import msgspec
 
 from engine.clock import Clock
 from engine.core.catalog import Catalog
+from engine.core.jobs import outcome
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend
 from engine.core.ticket import Ticket
@@ -153,11 +154,7 @@ class Commit:
                         self._settle(slot, book, now_ms, took_ns, 0)
 
     def _write(self, group: GroupWrite) -> OSError | None:
-        error: OSError | None = None
-        try:
-            group.run(self.fs)
-        except OSError as failure:
-            error = failure
+        error = outcome(group, self.fs)
         self.wal.group_done(group, error)
         return error
 

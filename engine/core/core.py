@@ -18,6 +18,7 @@ from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.commit import Commit
 from engine.core.ephemeral import Ephemeral
+from engine.core.jobs import outcome
 from engine.core.parking import Parking
 from engine.core.reads import Reads
 from engine.core.replay import Replay
@@ -107,12 +108,7 @@ class Core(Reads):
             chore = self.wal.next_chore(self.now())
             if chore is None:
                 raise StoreIOError(f"no space for what recovery has to write ({self.wal.full(shard)}); free some")
-            error: OSError | None = None
-            try:
-                chore.run(self.fs)
-            except OSError as failure:
-                error = failure
-            self.wal.chore_done(chore, error)
+            self.wal.chore_done(chore, outcome(chore, self.fs))
 
     def _settle_start(self) -> None:
         """Write and sync what recovery had to add (gaps), before anything can be asked."""
@@ -472,12 +468,7 @@ class Core(Reads):
             self._run_sync(job)
 
     def _run_sync(self, job: SyncJob) -> None:
-        error: OSError | None = None
-        try:
-            job.run(self.fs)
-        except OSError as failure:
-            error = failure
-        self.sync_done(job, error)
+        self.sync_done(job, outcome(job, self.fs))
 
     # -- checks and waiting ----------------------------------------------------------------------------------------
 
