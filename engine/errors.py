@@ -7,6 +7,7 @@
         ├── StoreLocked         73: another process owns the directory
         ├── StoreDamaged        76: damage that must not be passed over (names file, offset, topics, next step)
         ├── StoreForeign        76: a file of another store, kind, place or newer format
+        ├── StoreMissing        66: there is no store, and the caller only wants to look
         └── StoreIOError        74: the disk did not answer
 
 `Code` is the stable vocabulary of the wire (http-api.md §1); `STATUS` maps each code to its HTTP status, and is
@@ -147,6 +148,12 @@ class StoreDamaged(StoreError):
     """Damage that must not be passed over: recovery refuses to start and changes nothing."""
 
     exit_code = 76
+
+
+class StoreMissing(StoreError):
+    """Somebody wants to look at a store, and there is none; a start would make one."""
+
+    exit_code = 66
 
 
 class StoreForeign(StoreDamaged):

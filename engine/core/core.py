@@ -94,6 +94,7 @@ class Core(Reads):
         opened = open_store(fs, clock, settings, pid)
         replay = Replay(opened, settings)
         replay.run(progress)
+        # So far only reading, and the same as in engine.core.inspection; from here on the disk changes.
         opened.execute()
         core = cls(fs, clock, opened, replay, limits if limits is not None else Limits())
         replay.finish(core.commit, core.now(), core._make_room)

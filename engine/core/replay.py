@@ -1,9 +1,10 @@
 """From the log back to state: frames in order, through the same `apply` functions that made it the first time.
 
-`run` applies what recovery found to be true; `finish` adds what recovery knows beyond the log: after a power failure a
+`run` applies what recovery found to be true. What recovery knows beyond the log are losses: after a power failure a
 disk or memory topic that was not quiet goes on behind a `crash` gap, because seqs that were acked and lost must never
 mean another record; and the seqs that an ephemeral topic had logged ahead are a gap, because its records are gone.
-Both gaps become frames, synced before the store answers anything.
+`finish` makes frames of them, synced before the store answers anything; `conclude` only shows them, to who looks at a
+store without starting it (engine.core.inspection).
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ class Replay:
         for slot in list(catalog.by_id.values()):
             topic = slot.topic
             slot.last_write_ms = self.last_ts
-            first, last = topic.head + 1, max(topic.head, slot.reserved)
-            if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
-                last += SYNC_WINDOW
+            first, last = self._lost(slot)
             slot.tip = slot.synced = slot.logged = last
             slot.reserved = 0
             if last >= first:
@@ -100,6 +99,21 @@ class Replay:
                 commit.books[slot.shard].unmarked[slot] = None
             catalog.records_live += topic.count
             catalog.bytes_live += topic.bytes
+
+    def conclude(self, now_ms: int) -> None:
+        """Show what `finish` would, and write nothing: for readers of a store that is not started."""
+        for slot in self.catalog.by_id.values():
+            first, last = self._lost(slot)
+            if last >= first:
+                slot.topic.apply_gap(first, last, Reason.CRASH, now_ms)
+
+    def _lost(self, slot: Slot) -> tuple[int, int]:
+        """The first and the last seq behind a topic's head that nobody will ever read; the last is less if none is."""
+        head = slot.topic.head
+        last = max(head, slot.reserved)
+        if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
+            last += SYNC_WINDOW
+        return head + 1, last
 
     def _load(self, shard: int, lsn: int) -> Rendered:
         """A batch whose payload left memory, from the log."""

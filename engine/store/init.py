@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 from xxhash import xxh3_128_digest
 
 from engine.clock import Clock
-from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked
+from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked, StoreMissing
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import (
     LOCK_PATH,
@@ -73,10 +73,12 @@ def take_root(fs: Fs) -> None:
     raise StoreLocked(f"{who} has this data directory; stop it, or use another directory")
 
 
-def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> Identity:
-    """Read the three files; make a new store where there is none. Raises the `StoreError`s of a start."""
+def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int, *, make: bool = True) -> Identity:
+    """Read the three files; make a new store where there is none, if `make`. Raises the `StoreError`s of a start."""
     store = _required(fs, STORE_PATH, StoreInfo)
     if store is Missing.MISSING:
+        if not make:
+            raise StoreMissing(f"{STORE_PATH} is missing: there is no store here, or its first start was cut short")
         _refuse_remains(fs)
         store = _make(fs, clock, settings, pid)
         return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), Stop.CLEAN, True)

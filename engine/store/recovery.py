@@ -1,6 +1,6 @@
 """Opening a store: from a directory, whatever happened to it, to a log that takes writes.
 
-    open_store     lock → STORE, LOCK, MANIFEST → files            (reads; makes a store only where there is none)
+    open_store     lock → STORE, LOCK, MANIFEST → files            (reads; makes a store where there is none and it may)
     frames()       every shard's frames, merged by `order`; the verdict on each place that does not check (reads)
     execute()      quarantine → new run → MANIFEST → tidying       (writes; only now, after every verdict)
     go_live()      LOCK: running, this boot                        (before the first ack)
@@ -96,6 +96,15 @@ class OpenedStore:
         return self._wal
 
     # --- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def cuts(self) -> list[Cut]:
+        """What `execute` sets aside behind the ends of the shards, once `frames` was read."""
+        return [walk.cut for walk in self._walks if walk.cut is not None]
+
+    def close(self) -> None:
+        """Give back what reading holds, of a store that is not executed."""
+        self._reader.close()
 
     def frames(self, progress: Callable[[float], None] | None = None) -> Iterator[Frame | CorruptionGap]:
         """Everything that the log holds, in the order in which it happened. To be read to its end, once.
@@ -213,13 +222,13 @@ class OpenedStore:
             wal.close(self._fs)
 
 
-def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0) -> OpenedStore:
-    """Lock the root and look at what is there; where there is no store, make one.
+def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0, *, make: bool = True) -> OpenedStore:
+    """Lock the root and look at what is there; where there is no store, make one, or refuse if not `make`.
 
     `pid` is what LOCK says to a second process. Raises `StoreLocked`, `StoreDamaged`, `StoreForeign`, `StoreIOError`.
     """
     take_root(fs)
-    identity = identify(fs, clock, settings, pid)
+    identity = identify(fs, clock, settings, pid, make=make)
     try:
         directory = survey(fs, identity.store_id, identity.manifest)
     except OSError as error:

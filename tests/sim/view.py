@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.core import Core
-from engine.types import Page, PageRequest, TopicConfig
+from engine.core.reads import Reads
+from engine.types import Page, PageRequest, TopicConfig, TopicState
 from tests.sim.model import Fragment, Record, SeenPage
 
 _records = msgspec.json.Decoder(list[msgspec.Raw])
@@ -48,21 +49,55 @@ class View:
     now: int
 
 
-def look(core: Core, *, thorough: bool = True) -> View:
-    """Take down what clients can see; `thorough` reads from every cursor, not just through from the start."""
-    states, after = core.list_topics("", 1000, "")
+Parsed = dict[object, TopicView]
+"""Topics as they were read, by everything that a view is made of."""
+
+
+def look(store: Reads, *, thorough: bool = True, parsed: Parsed | None = None) -> View:
+    """Take down what clients can see; `thorough` reads from every cursor, not just through from the start.
+
+    `parsed` remembers: topics that read the same, byte by byte, are one `TopicView`.
+    """
+    states, after = store.list_topics("", 1000, "")
     assert after is None, "scenarios have few topics"
-    now = core.advance()
-    return View({state.topic: _look_at(core, state.topic, thorough) for state in states}, now)
+    now = store.advance() if isinstance(store, Core) else store.now()
+    return View({state.topic: _look_at(store, state.topic, thorough, parsed) for state in states}, now)
 
 
-def _look_at(core: Core, name: str, thorough: bool) -> TopicView:
-    state = core.state(name, touch=False)
+def _look_at(store: Reads, name: str, thorough: bool, parsed: Parsed | None) -> TopicView:
+    state = store.state(name, touch=False)
+    read, problem = _walk(store, name, 0, 256)
+    if thorough or parsed is None:
+        return _parse(store, state, read, problem, thorough)
+    key = (
+        name,
+        (state.epoch, state.head_seq, state.earliest_seq, state.next_seq, state.count, state.bytes),
+        state.config,
+        tuple(state.damage or ()),
+        tuple([_key_of(request, page) for request, page in read]),
+        problem,
+    )
+    seen = parsed.get(key)
+    if seen is None:
+        seen = parsed[key] = _parse(store, state, read, problem, thorough)
+    return seen
+
+
+def _key_of(request: PageRequest, page: Page) -> tuple[object, ...]:
+    """Everything of a page that `_page` looks at."""
+    text = (page.count, b"".join(page.pieces), _told(page), page.next_from_seq, page.head_seq, page.earliest_seq)
+    return request.from_seq, request.limit, text
+
+
+def _parse(
+    store: Reads, state: TopicState, read: list[tuple[PageRequest, Page]], problem: str | None, thorough: bool
+) -> TopicView:
+    name = state.topic
     records: dict[int, tuple[Record, int, bytes]] = {}
-    pages: list[SeenPage] = []
-    problem = _walk(core, name, 0, 256, pages, records)
+    pages = [_page(name, request, page, records) for request, page in read]
     if thorough and problem is None:
-        problem = _walk(core, name, 0, 1, pages, records)
+        read, problem = _walk(store, name, 0, 1)
+        pages += [_page(name, request, page, records) for request, page in read]
         head = state.head_seq
         cursors = {head - 1, head, head + 1, *range(1, min(head, 12)), *(page.next + 1 for page in pages)}
         cursors |= {page.tombstone[1] - 1 for page in pages if page.tombstone}
@@ -71,8 +106,8 @@ def _look_at(core: Core, name: str, thorough: bool) -> TopicView:
             PageRequest(from_seq=cursor, limit=3, include_tags=True) for cursor in sorted(cursors) if cursor >= 0
         ]
         requests.append(PageRequest(from_seq=head, limit=3, epoch=state.epoch + 1, include_tags=True))
-        pages.extend(_page(core, name, request, records) for request in requests)
-        problem = _one_by_one(core, name, records)
+        pages.extend(_page(name, request, store.page(name, request), records) for request in requests)
+        problem = problem or _one_by_one(store, name, records)
     return TopicView(
         state.epoch,
         state.head_seq,
@@ -88,28 +123,37 @@ def _look_at(core: Core, name: str, thorough: bool) -> TopicView:
     )
 
 
-def _walk(
-    core: Core,
-    name: str,
-    cursor: int,
-    limit: int,
-    pages: list[SeenPage],
-    records: dict[int, tuple[Record, int, bytes]],
-) -> str | None:
-    """Read through as a following reader does."""
+def _walk(store: Reads, name: str, cursor: int, limit: int) -> tuple[list[tuple[PageRequest, Page]], str | None]:
+    """Read through as a following reader does; the pages, and what is wrong with the way itself."""
+    read: list[tuple[PageRequest, Page]] = []
     for _ in range(WALK_MAX):
-        page = _page(core, name, PageRequest(from_seq=cursor, limit=limit, include_tags=True), records)
-        pages.append(page)
-        if page.next == page.head:
-            return None
-        if page.next <= cursor and page.tombstone is None:
-            return f"{name}: a reader at {cursor} gets nowhere"
-        cursor = page.next
-    return f"{name}: {WALK_MAX} pages and no end"
+        request = PageRequest(from_seq=cursor, limit=limit, include_tags=True)
+        page = store.page(name, request)
+        read.append((request, page))
+        if page.next_from_seq == page.head_seq:
+            return read, None
+        if page.next_from_seq <= cursor and page.tombstone is None:
+            return read, f"{name}: a reader at {cursor} gets nowhere"
+        cursor = page.next_from_seq
+    return read, f"{name}: {WALK_MAX} pages and no end"
 
 
-def _page(core: Core, name: str, request: PageRequest, records: dict[int, tuple[Record, int, bytes]]) -> SeenPage:
-    page: Page = core.page(name, request)
+def _told(page: Page) -> tuple[int, int, str, int, int, int] | None:
+    """What a page's tombstone says."""
+    stone = page.tombstone
+    if stone is None:
+        return None
+    return (
+        stone.gap_from,
+        stone.gap_to,
+        stone.reason.value,
+        stone.missed_estimate,
+        stone.earliest_seq,
+        stone.head_seq,
+    )
+
+
+def _page(name: str, request: PageRequest, page: Page, records: dict[int, tuple[Record, int, bytes]]) -> SeenPage:
     raws = _records.decode(b"[" + b"".join(page.pieces) + b"]") if page.count else []
     assert len(raws) == page.count, f"{name}: a page says {page.count} records and holds {len(raws)}"
     seqs = []
@@ -119,21 +163,10 @@ def _page(core: Core, name: str, request: PageRequest, records: dict[int, tuple[
         seqs.append(found.seq)
         known = records.setdefault(found.seq, (found.record(), found.ts, text))
         assert known[2] == text, f"{name}: seq {found.seq} reads differently from different cursors"
-    stone = page.tombstone
-    told = None
-    if stone is not None:
-        told = (
-            stone.gap_from,
-            stone.gap_to,
-            stone.reason.value,
-            stone.missed_estimate,
-            stone.earliest_seq,
-            stone.head_seq,
-        )
     return SeenPage(
         request.from_seq,
         request.limit,
-        told,
+        _told(page),
         tuple(seqs),
         page.next_from_seq,
         page.head_seq,
@@ -142,10 +175,10 @@ def _page(core: Core, name: str, request: PageRequest, records: dict[int, tuple[
     )
 
 
-def _one_by_one(core: Core, name: str, records: dict[int, tuple[Record, int, bytes]]) -> str | None:
+def _one_by_one(store: Reads, name: str, records: dict[int, tuple[Record, int, bytes]]) -> str | None:
     """Records fetched alone are the same bytes."""
     for seq in list(records)[:2] + list(records)[-2:]:
-        alone = core.record(name, seq)
+        alone = store.record(name, seq)
         if alone != records[seq][2]:
             return f"{name}: seq {seq} alone is {alone!r}, in a page {records[seq][2]!r}"
     return None
