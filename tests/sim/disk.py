@@ -32,6 +32,7 @@ from tests.sim.media import (
     content_after,
     entries_after,
     keep_lost_pages,
+    new_stamp,
     sectors_of,
     walk,
 )
@@ -241,6 +242,7 @@ class FakeDisk:
             file.cache.extend(bytes(offset + len(data) - len(file.cache)))
         file.cache[offset : offset + len(data)] = data
         file.pending.append(Change(self.step, offset, data, len(file.cache)))
+        file.stamp = new_stamp()
         self.last_write = (file, offset, before.ljust(len(data), b"\0"), data, size_before)
 
     def allocate(self, handle: int, offset: int, length: int) -> None:
@@ -270,6 +272,7 @@ class FakeDisk:
         else:
             file.cache.extend(bytes(length - len(file.cache)))
         file.pending.append(Change(self.step, length, None, length))
+        file.stamp = new_stamp()
 
     def size(self, handle: int) -> int:
         return len(self._open_file(handle)[0].cache)
@@ -295,6 +298,7 @@ class FakeDisk:
                 for change in file.pending
                 if change.step > last or (change.lost and not covered.intersection(sectors_of(change)))
             ]
+            file.stamp = new_stamp()
         self.step += 1
         self.last_write = None
         self._stepped(f"fdatasync f{file.number}")
@@ -314,6 +318,7 @@ class FakeDisk:
                 torn.append(Change(change.step, start, part, change.size_after, lost=True))
                 start = end
         file.pending = torn
+        file.stamp = new_stamp()
         self.step += 1
         self.last_write = None
         self._stepped(f"failed fdatasync f{file.number}")
@@ -423,6 +428,7 @@ class FakeDisk:
                     [Change(c.step, c.offset, c.data, c.size_after, c.lost) for c in node.pending],
                     node.blocks,
                     node.names,
+                    node.stamp,
                 )
                 copies[node.number] = twin
                 return twin
@@ -443,6 +449,7 @@ class FakeDisk:
             assert isinstance(twin, File)
             twin.cache[offset + wrote : offset + len(data)] = before[wrote:]
             del twin.cache[max(size_before, offset + wrote) :]
+            twin.stamp = new_stamp()
             change = twin.pending.pop()
             if wrote:
                 twin.pending.append(Change(change.step, offset, data[:wrote], len(twin.cache)))

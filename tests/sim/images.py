@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, PAGE, SECTOR, Change, Cut, Dir, File, content_after, sectors_of
@@ -53,11 +53,11 @@ def _sector_with(before: bytes, sector: int, change: Change) -> bytes:
 class Pending:
     """What is pending on a disk, in the shape that enumeration wants."""
 
-    def __init__(self, disk: FakeDisk) -> None:
+    def __init__(self, disk: FakeDisk, sectors: Callable[[File], dict[int, list[int]]]) -> None:
         nodes = {node.number: node for node in _all_nodes(disk)}
         self.files = [node for node in nodes.values() if isinstance(node, File) and node.pending]
         self.sectors = [
-            (file.number, sector, steps) for file in self.files for sector, steps in sorted(touched(file).items())
+            (file.number, sector, steps) for file in self.files for sector, steps in sorted(sectors(file).items())
         ]
         self.sizes = [
             file.number for file in self.files if any(change.size_after != len(file.durable) for change in file.pending)
@@ -86,9 +86,17 @@ def _all_nodes(disk: FakeDisk) -> Iterator[File | Dir]:
             todo += [entry.node for entry in node.pending if entry.node is not None]
 
 
-def power_cuts(disk: FakeDisk, rng: random.Random, sample: int = 24) -> Iterator[Cut]:
-    """Legal cuts of the pending changes, the most telling first; `sample` free subsets at the end."""
-    pending = Pending(disk)
+def power_cuts(
+    disk: FakeDisk,
+    rng: random.Random,
+    sample: int = 24,
+    sectors: Callable[[File], dict[int, list[int]]] = touched,
+) -> Iterator[Cut]:
+    """Legal cuts of the pending changes, the most telling first; `sample` free subsets at the end.
+
+    `sectors` may be a `touched` that remembers.
+    """
+    pending = Pending(disk, sectors)
     yield Cut(0)
     if not pending.steps:
         return

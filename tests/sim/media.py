@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, TypeAlias
 
 import xxhash
@@ -18,6 +19,8 @@ PAGE: Final = 4096
 ZERO_SECTOR: Final = bytes(SECTOR)
 ALL: Final = 2**62
 """A step later than any: "everything that was pending arrived"."""
+
+new_stamp: Callable[[], int] = count(1).__next__
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class File:
     blocks: int = 0
     """Bytes of space that it holds."""
     names: int = 1
+    stamp: int = field(default_factory=new_stamp)
+    """Another one whenever content or pending changes are others; copies that are the same share it."""
 
 
 @dataclass(slots=True)
@@ -153,7 +158,7 @@ def content_after(file: File, upto: int, holes: dict[int, int], size_upto: int |
     content, size = bytearray(file.durable), len(file.durable)
     for change in file.pending:
         if change.step <= upto:
-            _apply(content, change, 0, ALL)
+            apply_change(content, change, 0, ALL)
         if change.step <= (upto if size_upto is None else size_upto):
             size = change.size_after
     for sector, cap in holes.items():
@@ -161,7 +166,7 @@ def content_after(file: File, upto: int, holes: dict[int, int], size_upto: int |
         version = bytearray(file.durable[start : start + SECTOR].ljust(SECTOR, b"\0"))
         for change in file.pending:
             if change.step <= cap:
-                _apply(version, change, start, start + SECTOR)
+                apply_change(version, change, start, start + SECTOR)
         if len(content) < start + SECTOR:
             content.extend(bytes(start + SECTOR - len(content)))
         content[start : start + SECTOR] = version
@@ -172,7 +177,7 @@ def content_after(file: File, upto: int, holes: dict[int, int], size_upto: int |
     return content
 
 
-def _apply(target: bytearray, change: Change, start: int, end: int) -> None:
+def apply_change(target: bytearray, change: Change, start: int, end: int) -> None:
     """Apply a change to the bytes `start` … of a file that `target` holds; one sector keeps its length."""
     if change.data is None:
         if end == ALL:

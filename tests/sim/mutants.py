@@ -285,13 +285,14 @@ def _nothing_reserved_for_deletes(patch: Patch) -> None:
 
 @_mutant("single-disk", "interleaved")
 def _no_crash_gap(patch: Patch) -> None:
-    old = patch.set(Replay, "finish", None)
+    old = patch.set(Replay, "_lost", None)
 
-    def finish(self: Replay, commit: Any, now: int) -> None:
+    def lost(self: Replay, slot: Any) -> tuple[int, int]:
         self.opened.power_loss = False
-        old(self, commit, now)
+        first_last: tuple[int, int] = old(self, slot)
+        return first_last
 
-    patch.set(Replay, "finish", finish)
+    patch.set(Replay, "_lost", lost)
 
 
 @_mutant("single-disk", "power-failures")
@@ -463,12 +464,12 @@ def _definitions_acked_before_the_sync(patch: Patch) -> None:
     patch.set(Commit, "add", add)
 
 
-@_mutant("recreated")
+@_mutant("recreated-by-another")
 def _epoch_given_twice(patch: Patch) -> None:
     old = patch.set(Replay, "finish", None)
 
-    def finish(self: Replay, commit: Any, now: int) -> None:
-        old(self, commit, now)
+    def finish(self: Replay, *rest: Any) -> None:
+        old(self, *rest)
         self.catalog.epoch = max((slot.topic.epoch for slot in self.catalog.by_id.values()), default=0)
 
     patch.set(Replay, "finish", finish)

@@ -19,6 +19,10 @@ from engine.types import Durability
 from tests.sim.model import Append, Create, Model, Op, apply, check_page
 from tests.sim.view import TopicView, View
 
+Judgement = tuple[str, str | None, tuple[int, Model | None]]
+"""A topic's name, what is wrong with its view, and which number of its steps (and which model) it matches."""
+Judged = dict[object, Judgement]
+
 WAITING = (Durability.FSYNC,)
 """Classes whose answers wait for the disk."""
 
@@ -68,6 +72,8 @@ class Line:
     """Incarnations that were over when the line was last settled."""
     models: list[Model | None] = field(default_factory=list)
     """The model after each number of steps, as far as it was needed."""
+    version: int = 0
+    """Counts what was learned about it, so that an answer about a view may be remembered until then."""
 
     def model(self, count: int) -> Model | None:
         """The topic after the first `count` steps."""
@@ -106,6 +112,7 @@ class Oracle:
         """Where topics live, if there are several shards."""
         self.power_failures = 0
         self._windows = 1
+        self._version = 0
 
     def line(self, name: str) -> Line:
         """The line of a topic name."""
@@ -116,6 +123,15 @@ class Oracle:
         line = self.line(name)
         return line.model(len(line.steps))
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one whenever something was learned."""
+        return self._version, self.power_failures
+
+    def _learned(self, line: Line) -> None:
+        self._version += 1
+        line.version = self._version
+
     # -- what happens -------------------------------------------------------------------------------------------------
 
     def asked(self, name: str, op: Op, now: int, *, needs_sync: bool, turn: int = -1) -> Step:
@@ -124,6 +140,7 @@ class Oracle:
         step = Step(op, now, needs_sync=needs_sync, turn=turn)
         line.steps.append(step)
         line.quiet = False
+        self._learned(line)
         if isinstance(op, Create):
             line.told = 0
         return step
@@ -133,6 +150,7 @@ class Oracle:
         line = self.line(name)
         step.acked = True
         step.synced = step.needs_sync
+        self._learned(line)
         index = next(at for at, other in enumerate(line.steps) if other is step) + 1
         model = line.model(index)
         if model is not None and isinstance(step.op, Append):
@@ -144,6 +162,7 @@ class Oracle:
         index = next(at for at, other in enumerate(line.steps) if other is step)
         line.forget_from(index)
         del line.steps[index]
+        self._learned(line)
 
     def forget_ticks(self, since: int) -> None:
         """In which tick steps were written is not known from this one on."""
@@ -151,6 +170,7 @@ class Oracle:
             for step in line.steps:
                 if step.turn >= since:
                     step.turn = -1
+                    self._learned(line)
 
     def sync_began(self) -> dict[str, int]:
         """What a sync that begins now will cover: everything acked by now (so written before it)."""
@@ -159,29 +179,44 @@ class Oracle:
     def sync_ended(self, covered: dict[str, int]) -> None:
         """A sync (of all shards) ended well."""
         for name, count in covered.items():
-            self.lines[name].covered = max(self.lines[name].covered, count)
+            line = self.lines[name]
+            if count > line.covered:
+                line.covered = count
+                self._learned(line)
 
     def now_quiet(self) -> None:
         """Everything has been synced and marked."""
         for line in self.lines.values():
             if all(step.acked for step in line.steps):
                 line.covered, line.quiet = len(line.steps), True
+                self._learned(line)
 
     def read(self, name: str, seq: int, text: bytes) -> str | None:
         """A reader of the live store got these bytes; says what is wrong if they have changed."""
         line = self.line(name)
         known = line.bytes.setdefault((line.incarnation_after(len(line.steps)), seq), text)
+        self._learned(line)
         return None if known == text else f"{name}: seq {seq} changed from {known!r} to {text!r}"
 
     def answered_epoch(self, name: str, epoch: int) -> None:
         """An answer said which incarnation it was about."""
         line = self.line(name)
         line.epochs.setdefault(line.incarnation_after(len(line.steps)), epoch)
+        self._learned(line)
+
+    def placed(self, name: str, shard: int | None) -> None:
+        """Where a topic lives; None: nowhere any more."""
+        self._version += 1
+        if shard is None:
+            self.shards.pop(name, None)
+        else:
+            self.shards[name] = shard
 
     def copy(self) -> Oracle:
         """The same knowledge, to go on from in another direction."""
         twin = Oracle()
         twin.power_failures = self.power_failures
+        twin._version = self._version
         twin.shards = dict(self.shards)
         for name, line in self.lines.items():
             twin.lines[name] = replace(
@@ -195,13 +230,15 @@ class Oracle:
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
-    def check(self, view: View, crash: Crash, more_failures: int = 0) -> list[str]:
+    def check(self, view: View, crash: Crash, more_failures: int = 0, judged: Judged | None = None) -> list[str]:
         """What is wrong with a view after a crash of this kind (empty when all is right).
 
         Each power failure, and each recovery from one that did not get to its end, may leave one window's gap.
+        `judged` remembers what was said about topics' views: it may be given again as long as all views that were
+        judged with it are kept.
         """
         self._windows = max(self.power_failures, 1) + more_failures
-        found = list(self._judge(view, crash))
+        found = list(self._judge(view, crash, judged))
         wrong = [why for _, why, _ in found if why]
         if not wrong and crash is Crash.KILL:
             wrong = self._split_turns({name: match[0] for name, _, match in found})
@@ -236,22 +273,33 @@ class Oracle:
             line.base = model
             line.steps, line.models, line.covered = [], [], 0
             line.told = max(line.told, 0 if model is None else model.head)
+            self._learned(line)
 
-    def _judge(self, view: View, crash: Crash) -> Iterator[tuple[str, str | None, tuple[int, Model | None]]]:
+    def _judge(self, view: View, crash: Crash, judged: Judged | None = None) -> Iterator[Judgement]:
         for name in view.topics.keys() - self.lines.keys():
             yield name, f"{name}: a topic that nobody made", (0, None)
         for name, line in self.lines.items():
             seen = view.topics.get(name)
-            problems: list[str] = []
-            for count in range(len(line.steps), line.floor(crash) - 1, -1):
-                wrong, model = self._compare(line, count, seen, crash, view.now)
-                if wrong is None:
-                    yield name, None, (count, model)
-                    break
-                problems.append(f"as after {count} of {len(line.steps)}: {wrong}")
-            else:
-                bound = f"{name} ({crash.value}, must have {line.floor(crash)}): "
-                yield name, bound + " | ".join(problems), (0, None)
+            if judged is None:
+                yield self._judge_line(line, seen, crash, view.now)
+                continue
+            # What has no age is the same at any time: time cannot make a topic right or wrong.
+            now = view.now if seen is not None and seen.config.ttl_ms else 0
+            key = (name, line.version, crash, self._windows, id(seen), now)
+            said = judged.get(key)
+            if said is None:
+                said = judged[key] = self._judge_line(line, seen, crash, view.now)
+            yield said
+
+    def _judge_line(self, line: Line, seen: TopicView | None, crash: Crash, now: int) -> Judgement:
+        problems: list[str] = []
+        for count in range(len(line.steps), line.floor(crash) - 1, -1):
+            wrong, model = self._compare(line, count, seen, crash, now)
+            if wrong is None:
+                return line.name, None, (count, model)
+            problems.append(f"as after {count} of {len(line.steps)}: {wrong}")
+        bound = f"{line.name} ({crash.value}, must have {line.floor(crash)}): "
+        return line.name, bound + " | ".join(problems), (0, None)
 
     def _compare(
         self, line: Line, count: int, seen: TopicView | None, crash: Crash, now: int

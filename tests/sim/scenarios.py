@@ -232,6 +232,19 @@ def _recreated(world: World) -> None:
     world.check()
 
 
+def _recreated_by_another_process(world: World) -> None:
+    """The newest topic is dropped, and the next process makes it again: its epoch is a new one all the same."""
+    world.append("t", 1)
+    for end in (world.kill, world.stop, world.lose_nothing):
+        world.append("u", 2)
+        world.drop("u")
+        end().start()
+        world.append("u", 1)
+        world.drop("u")
+    world.append("u", 1)
+    world.check()
+
+
 def _quiet_and_wake(world: World) -> None:
     world.append("t", 2)
     world.append("u", 1, config=_changes(durability="memory"))
@@ -403,6 +416,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("retries", _retries),
     Scenario("configs", _configs),
     Scenario("recreated", _recreated),
+    Scenario("recreated-by-another", _recreated_by_another_process),
     Scenario("quiet-and-wake", _quiet_and_wake),
     Scenario("ephemeral", _ephemeral),
     Scenario("clean-stop", _clean_stop),

@@ -296,7 +296,7 @@ class World:
     def drop(self, name: str, *, wait: bool = True) -> None:
         """Drop a topic."""
         there = self.oracle.tip(name) is not None
-        self.oracle.shards.pop(name, None)
+        self.oracle.placed(name, None)
         now = self.core.now()
         ticket = self.core.drop_topic(name)
         if there:
@@ -365,7 +365,7 @@ class World:
                 if isinstance(result, AppendResult | TopicPut):
                     self.oracle.answered_epoch(name, result.epoch)
                     if self.settings.wal_shards > 1:
-                        self.oracle.shards[name] = self.core.catalog.tip[name].shard
+                        self.oracle.placed(name, self.core.catalog.tip[name].shard)
                 self._check_answer(name, result, steps[-1], records)
             if retry and not (isinstance(result, AppendResult) and result.deduped):
                 raise WrongError(f"{name}: a retry with the same key was not deduplicated")
