@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from engine.errors import StoreDamaged
 from engine.fragment import META_FIXED, NODE_FIXED, PREFIX_FIXED, TAG_FIXED, Rendered, digits
-from engine.topic.tagset import TagSet
+from engine.tagset import TagSet
 
 BLOCK_RECORDS: Final = 256
 """Records that small writes are joined up to: what a default page reads in one slice."""

@@ -25,11 +25,11 @@ import msgspec
 
 from engine.fragment import cut, without_breaks
 from engine.limits import SCAN_FACTOR
+from engine.tagset import Needle
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.gaps import combined
 from engine.topic.state import Topic, View
 from engine.topic.tags import tagged_in
-from engine.topic.tagset import Needle
 from engine.types import Page, PageRequest, Reason, Tombstone
 
 _NO_NODES = frozenset[str]()

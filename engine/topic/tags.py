@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.commands import DeleteSelector
+from engine.tagset import Needle
 from engine.topic.block import Block
 from engine.topic.state import Topic
-from engine.topic.tagset import Needle
 
 DENSE: Final = 8
 """After so many hits, less than so many records apart, tags are compared one by one instead of searched for."""

@@ -21,8 +21,9 @@ FUNCTION_LINES_MAX: Final = 70
 VOCABULARY: Final = ("errors", "limits", "names", "types", "commands", "clock", "fs", "version")
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"vocabulary"}),
-    frozenset({"engine.fragment"}),
+    frozenset({"engine.fragment", "engine.tagset"}),
     frozenset({"engine.formats"}),
+    frozenset({"engine.segment"}),
     frozenset({"engine.topic", "engine.queues", "engine.routers", "engine.wal"}),
     frozenset({"engine.store", "engine.delivery"}),
     frozenset({"engine.core"}),

@@ -9,8 +9,8 @@ import pytest
 from engine.commands import Batch
 from engine.errors import StoreDamaged
 from engine.fragment import cut, payload_bytes, render
+from engine.tagset import Needle
 from engine.topic.block import OPEN_RECORDS, Block, counted_bytes, digits_total
-from engine.topic.tagset import Needle
 from engine.types import Match
 from tests.topic.making import HARD
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.commands import DeleteSelector
+from engine.tagset import Needle
 from engine.topic.tags import resolve_delete, tagged_in
-from engine.topic.tagset import Needle
 from engine.types import Match, Reason
 from tests.topic.making import HARD, Made
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from engine.topic.tagset import EXACT_TAGS, Needle, TagSet
+from engine.tagset import EXACT_TAGS, Needle, TagSet
 from engine.types import Match
 
 
