@@ -95,9 +95,10 @@ class Commit:
     # -- staging ---------------------------------------------------------------------------------------------------
 
     def add(self, change: Staged, end_lsn: int, *, sync: bool) -> None:
-        """Queue a change whose frame ends at `end_lsn`; `sync` is what its class asks for."""
+        """Queue a change whose frame has just been staged and ends at `end_lsn`; `sync` is what its class asks for."""
         slot = change.slot
         book = self.books[slot.shard]
+        change.lsn = self.wal.shards[slot.shard].last_lsn
         change.end_lsn = end_lsn
         if sync:
             change.sync_lsn = end_lsn

@@ -28,7 +28,7 @@ from engine.core.ticket import Ticket
 from engine.errors import Code, Refused, StoreIOError, Unavailable, invalid, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
-from engine.formats.frame import FrameType, frame_len
+from engine.formats.frame import FrameType
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
 from engine.limits import SYNC_WINDOW, EngineSettings, Limits
@@ -207,7 +207,6 @@ class Core(Reads):
             if not self.wal.room(slot.shard, len(body), False):
                 return self._room(slot.shard, len(body))
             end = self.wal.stage(slot.shard, FrameType.APPEND, flags, count, slot.topic.id, first, now, body)
-            change.lsn = end - frame_len(len(body))
             slot.logged = first + count - 1
             if slot.quiet:
                 slot.quiet = False

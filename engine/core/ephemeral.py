@@ -16,6 +16,7 @@ from engine.core.staged import StagedAppend
 from engine.formats.control import ConfigBody, GapBody, ReserveBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.limits import SEQ_BLOCK
+from engine.topic.rangeset import RangeSet
 from engine.types import Durability, Reason, TopicConfig
 from engine.wal.wal import Wal
 
@@ -42,6 +43,9 @@ class Ephemeral:
             if slot.reserve_lsn <= self._wal.shards[slot.shard].durable_lsn:
                 slot.reserve_floor = slot.reserved
             slot.reserved, slot.reserve_lsn = upto, end
+        if slot.unlogged is None:
+            slot.unlogged = RangeSet()
+        slot.unlogged.add(slot.tip + 1, slot.tip + count)
         if slot.logged and slot not in self._mixed:
             self._mixed[slot] = slot.topic.floor.seq
         self._commit.add_free(change, slot.reserve_lsn if slot.tip + count > slot.reserve_floor else 0)

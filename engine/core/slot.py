@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
 from engine.types import TopicConfig
 
@@ -32,6 +33,7 @@ class Slot:
     reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
                            earlier frame did that is on disk
     logged                 the last seq that the log holds a record or a gap for
+    unlogged               seqs that were given out to ephemeral records since the start (None: none)
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Slot:
         "syncing",
         "tip",
         "topic",
+        "unlogged",
         "visible",
         "wake_lsn",
     )
@@ -77,6 +80,7 @@ class Slot:
         self.reserve_lsn = 0
         self.reserve_floor = 0
         self.logged: int = topic.head
+        self.unlogged: RangeSet | None = None
         self.last_write_ms = 0
 
     def queue(self, change: Staged) -> None:

@@ -18,16 +18,18 @@ from engine.types import AppendResult, DeleteResult, Reason, TopicConfig, TopicD
 class Staged:
     """A change between decision and visibility.
 
+    lsn       where its frame begins; nothing that a checkpoint takes down of a topic may reach beyond its first one
     end_lsn   where its frame ends: its shard must have written that far (0: it has no frame)
     sync_lsn  what must be on disk before it is visible (0: nothing)
     ack_lsn   what must be on disk before the answer, beyond that (0: nothing)
     """
 
-    __slots__ = ("ack_lsn", "end_lsn", "slot", "sync_lsn", "ticket")
+    __slots__ = ("ack_lsn", "end_lsn", "lsn", "slot", "sync_lsn", "ticket")
 
     def __init__(self, slot: Slot, ticket: Ticket[Any] | None) -> None:
         self.slot = slot
         self.ticket = ticket
+        self.lsn = 0
         self.end_lsn = 0
         self.sync_lsn = 0
         self.ack_lsn = 0
@@ -46,7 +48,6 @@ class StagedAppend(Staged):
         "first_seq",
         "followers",
         "key",
-        "lsn",
         "rendered",
         "staged_bytes",
         "ts",

@@ -36,6 +36,11 @@ class FileKind(IntEnum):
 
     WAL = 1
     SEGMENT_DATA = 2
+    SEGMENT_INDEX = 3
+    SEGMENT_TAGS = 4
+    SEGMENT_DELETES = 5
+    TAILS = 6
+    SNAPSHOT = 7
 
 
 class FileHeader(NamedTuple):

@@ -140,7 +140,7 @@ class Execution:
             self._report.append(f"shard {walk.shard}: {end - first} bytes of log were copied into {log.path}")
         chain, _ = owners([*found.chain, log])
         shard = Shard(walk.shard, chain, OpenFile(log, handle, filled), tip, end)
-        shard.last_lsn = walk.last_lsn
+        shard.last_lsn = shard.durable_last = walk.last_lsn
         return shard, entry_of(log, found.entry.start_lsn, end)
 
     def _begin_file(self, log: LogFile, least: int) -> tuple[int, LogFile]:
@@ -161,7 +161,7 @@ class Execution:
         index = max(i for i, log in enumerate(found.chain) if log.first_lsn <= tip)
         current = found.chain[index]
         shard = self._opened(walk.shard, list(found.chain), current, tip, walk.end_lsn)
-        shard.last_lsn = walk.last_lsn
+        shard.last_lsn = shard.durable_last = walk.last_lsn
         if index + 1 < len(found.chain):
             log = found.chain[index + 1]
             shard.next = OpenFile(log, self._fs.open(log.path, OpenMode.WRITE), log.first_lsn)

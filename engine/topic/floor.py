@@ -40,6 +40,19 @@ class Floor:
         self._lasts: list[int] = []
         self._reasons: list[Reason] = []
 
+    @classmethod
+    def of(cls, seq: int, last_ts: int, unknown_from: int, ranges: list[tuple[int, Reason]]) -> Floor:
+        """The floor that another one was, from `seq`, `last_ts`, `unknown_from` and `ranges()`."""
+        floor = cls()
+        floor.seq, floor.last_ts, floor._unknown_from = seq, last_ts, unknown_from
+        floor._lasts = [last for last, _ in ranges]
+        floor._reasons = [reason for _, reason in ranges]
+        return floor
+
+    @property
+    def unknown_from(self) -> int:
+        return self._unknown_from
+
     def lose(self, last: int, reason: Reason, last_ts: int) -> None:
         """Raise the floor to just above `last`, whose `$ts` was `last_ts`; lower seqs change nothing."""
         if last >= self.seq:

@@ -8,7 +8,7 @@ records before a gap are gone too it becomes part of the floor (`floor`), and le
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from engine.types import Reason
@@ -38,6 +38,13 @@ class Gaps:
 
     def __init__(self) -> None:
         self._gaps: list[Gap] = []
+
+    @classmethod
+    def of(cls, gaps: Iterable[tuple[int, int, Reason]]) -> Gaps:
+        """The gaps that others were, as they iterate."""
+        made = cls()
+        made._gaps = [Gap(*gap) for gap in gaps]
+        return made
 
     def __bool__(self) -> bool:
         return bool(self._gaps)

@@ -8,6 +8,7 @@ in front of it; from then on it cannot protect anything. What was deleted of it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -31,17 +32,28 @@ class Ghosts:
         self.records = 0
         self.bytes = 0
 
+    @classmethod
+    def of(cls, ghosts: Iterable[tuple[int, int, int, int]]) -> Ghosts:
+        """The ghosts that others were, from (first, last, records, bytes) of each."""
+        made = cls()
+        made._ghosts = [Ghost(*ghost) for ghost in ghosts]
+        made._sum()
+        return made
+
     def __bool__(self) -> bool:
         return bool(self._ghosts)
+
+    def __iter__(self) -> Iterator[Ghost]:
+        return iter(self._ghosts)
 
     @property
     def first(self) -> int:
         """The first seq of the first one."""
         return self._ghosts[0].first
 
-    def add(self, first: int, last: int, size: int) -> None:
-        """A batch that counted for at most `size` bytes is damaged."""
-        self._ghosts.append(Ghost(first, last, last - first + 1, size))
+    def add(self, first: int, last: int, size: int, records: int | None = None) -> None:
+        """Records that counted for at most `size` bytes are damaged: all of `first … last`, or so many of them."""
+        self._ghosts.append(Ghost(first, last, last - first + 1 if records is None else records, size))
         self._ghosts.sort(key=lambda ghost: ghost.first)
         self._sum()
 

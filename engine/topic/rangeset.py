@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class RangeSet:
@@ -19,6 +19,14 @@ class RangeSet:
     def __init__(self) -> None:
         self._starts: array[int] = array("Q")
         self._ends: array[int] = array("Q")
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[int, int]]) -> RangeSet:
+        """A set of ranges that may touch or overlap, in any order; quick when they ascend."""
+        made = cls()
+        for first, last in ranges:
+            made.add(first, last)
+        return made
 
     def __bool__(self) -> bool:
         return bool(self._starts)
@@ -33,6 +41,11 @@ class RangeSet:
     def __contains__(self, seq: int) -> bool:
         index = bisect_left(self._ends, seq)
         return index < len(self._ends) and self._starts[index] <= seq
+
+    @property
+    def last(self) -> int:
+        """The greatest seq; 0 in an empty set."""
+        return self._ends[-1] if self._ends else 0
 
     def count(self) -> int:
         """How many seqs are in the set."""
@@ -52,6 +65,17 @@ class RangeSet:
             last = max(last, ends[right - 1])
         starts[left:right] = array("Q", (first,))
         ends[left:right] = array("Q", (last,))
+
+    def between(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The part of the set that lies in `first … last`, as ranges."""
+        starts, ends = self._starts, self._ends
+        left, right = bisect_left(ends, first), bisect_right(starts, last)
+        if left >= right:
+            return []
+        found = list(zip(starts[left:right], ends[left:right], strict=True))
+        found[0] = (max(found[0][0], first), found[0][1])
+        found[-1] = (found[-1][0], min(found[-1][1], last))
+        return found
 
     def remove_below(self, seq: int) -> None:
         """Forget every seq below `seq`."""

@@ -190,9 +190,7 @@ class Topic:
             return
         for start, stop in list(self.live_runs(first, min(last, self.head))):
             self._take_out(start, stop)
-        if self._gaps is _NO_GAPS:
-            self._gaps = Gaps()
-        self._gaps.add(first, last, reason)
+        self._add_gap(first, last, reason)
         self.head = max(self.head, last)
         if counted is not None:
             if self._ghosts is _NO_GHOSTS:
@@ -201,6 +199,16 @@ class Topic:
         self._settle_front(self.earliest_seq)
         if self._caps:
             self._evict_over_caps()
+
+    def note_gap(self, first: int, last: int, reason: Reason) -> None:
+        """Records that no block holds and no count counts are lost: for a topic that is being put back."""
+        self._add_gap(first, last, reason)
+        self._settle_front(self.earliest_seq)
+
+    def _add_gap(self, first: int, last: int, reason: Reason) -> None:
+        if self._gaps is _NO_GAPS:
+            self._gaps = Gaps()
+        self._gaps.add(first, last, reason)
 
     def apply_config(self, config: TopicConfig, ts: int) -> None:
         """The configuration changes; what it puts beyond age or caps is gone."""

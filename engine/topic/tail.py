@@ -85,6 +85,11 @@ class Tail:
         else:
             self.cache.hold(block, self)
 
+    def adopt(self, blocks: list[Block]) -> None:
+        """Take the blocks of a topic that is put back; none of them holds memory yet."""
+        self.blocks = blocks
+        self._firsts = array("Q", [block.first_seq for block in blocks])
+
     def locate(self, seq: int) -> int:
         """The index of the block that holds `seq`, else of the first one after it (`len(blocks)` when none is)."""
         index = bisect_right(self._firsts, seq) - 1

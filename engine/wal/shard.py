@@ -58,14 +58,18 @@ class GroupWrite:
 class SyncJob:
     """One `fdatasync` of everything that a shard has written. `run` is called in a thread."""
 
-    __slots__ = ("_current", "_retired", "end_lsn", "lsn", "shard")
+    __slots__ = ("_current", "_retired", "end_lsn", "last_lsn", "lsn", "shard")
 
-    def __init__(self, shard: int, retired: list[OpenFile], current: OpenFile, lsn: int, end_lsn: int) -> None:
+    def __init__(
+        self, shard: int, retired: list[OpenFile], current: OpenFile, lsn: int, end_lsn: int, last_lsn: int
+    ) -> None:
         self.shard = shard
         self.lsn = lsn
         """Everything below is durable once the job is done; aligned to a block."""
         self.end_lsn = end_lsn
         """Where the last frame below it ends."""
+        self.last_lsn = last_lsn
+        """Where that frame begins."""
         self._retired = retired
         self._current = current
 
@@ -85,6 +89,7 @@ class Shard:
         "chore_lsn",
         "current",
         "durable_end",
+        "durable_last",
         "durable_lsn",
         "failed",
         "files",
@@ -121,6 +126,8 @@ class Shard:
         """Where the last frame below `durable_lsn` ends."""
         self.last_lsn = NO_FRAME
         """The last frame's lsn, for `back`."""
+        self.durable_last = NO_FRAME
+        """The last frame below `durable_lsn`: the first one behind it points back to it."""
         self.staged: list[Staged] = []
         self.syncing = False
         self.failed: OSError | None = None

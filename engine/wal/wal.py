@@ -179,7 +179,7 @@ class Wal:
         state.tip_lsn = state.written_lsn = align_block(end)
         retired, state.retired = state.retired, []
         state.syncing = True
-        return SyncJob(shard, retired, state.current, state.tip_lsn, end)
+        return SyncJob(shard, retired, state.current, state.tip_lsn, end, state.last_lsn)
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """Take the outcome of a sync in. One failure is for good: a second sync could succeed without the data."""
@@ -190,6 +190,7 @@ class Wal:
         elif state.failed is None:
             state.durable_lsn = job.lsn
             state.durable_end = job.end_lsn
+            state.durable_last = job.last_lsn
             self.syncs += 1
 
     # --- making room --------------------------------------------------------------------------------------------

@@ -1,0 +1,128 @@
+"""Taking a topic down for a snapshot, and putting it back: `TopicImage` ↔ `Topic` and `Slot`.
+
+An image holds what is applied, and `from_lsn` says where the first change begins that is not: so image and log fit each
+other exactly, whatever is staged, written or being synced at the moment. Changes are applied in the order of their
+frames, hence everything below `from_lsn` is in the image and nothing above is.
+
+Ephemeral records are in no log and in no image. What is taken down of a topic that has such records is what the log
+knows: its seqs up to the last logged one, with a `crash` gap where ephemeral records lie before it, and behind them a
+reservation, so that none of their seqs is ever given out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.formats.snapshot import DroppedTopic, ShardCut, TopicImage
+from engine.topic.block import NOT_LOGGED, Block
+from engine.topic.image import dump, load
+from engine.topic.rangeset import RangeSet
+from engine.topic.state import Topic
+from engine.types import Reason, TopicConfig
+from engine.wal.shard import Shard
+
+
+class Captured(NamedTuple):
+    """One topic, taken down; nothing in it changes with the topic but the blocks."""
+
+    image: TopicImage
+    """Its `segments` still lack those that will hold the `loose` blocks."""
+    config: TopicConfig
+    loose: list[Block]
+    """Closed blocks whose records lie in no segment yet."""
+    live: list[tuple[int, int]]
+    """How many records were live in each of them, and what they counted for."""
+
+
+def cut_of(shard: Shard) -> ShardCut:
+    """Where a snapshot that begins now cuts the shard: no change that is not applied begins below.
+
+    `end_lsn` is to be set again when the snapshot is written, when more of the log is known to be on disk.
+    """
+    return ShardCut(shard=shard.index, lsn=shard.durable_lsn, last_lsn=shard.durable_last, end_lsn=shard.durable_end)
+
+
+def from_lsn(slot: Slot, tip_lsn: int) -> int:
+    """Where the first frame of the slot's pending changes begins; the tip of its shard when there is none."""
+    for change in slot.pending or ():
+        if change.end_lsn:
+            return change.lsn
+    return tip_lsn
+
+
+def capture(slot: Slot, tip_lsn: int) -> Captured | None:
+    """Take a topic down, or None for one whose Create is not applied: the log says all of it.
+
+    `tip_lsn` is the tip of its shard now. The log has to be on disk up to the image's `from_lsn` before a snapshot
+    may name it.
+    """
+    if not slot.visible:
+        return None
+    topic = slot.topic
+    blocks = topic.tail.blocks
+    if blocks and blocks[-1].open:
+        blocks[-1].close()
+    image = dump(topic, slot.shard, from_lsn(slot, tip_lsn))
+    image.quiet = slot.quiet
+    image.reserved = slot.reserved
+    loose = [block for block in blocks if block.shard != NOT_LOGGED]
+    if slot.unlogged:
+        image = _as_logged(image, topic, slot.unlogged, slot.reserved)
+        loose = [block for block in loose if block.first_seq <= image.head]
+        image.count = sum(block.live for block in loose)
+        image.size = sum(block.live_bytes for block in loose)
+    return Captured(image, topic.config, loose, [(block.live, block.live_bytes) for block in loose])
+
+
+def dropped_of(slot: Slot) -> DroppedTopic:
+    """What a snapshot says of a topic that was dropped after its capture began."""
+    return DroppedTopic(id=slot.topic.id, name=slot.name, closed=not slot.config.auto_create)
+
+
+def _as_logged(image: TopicImage, topic: Topic, unlogged: RangeSet, reserved: int) -> TopicImage:
+    """The image without the records that only memory has."""
+    head = image.head if image.head not in unlogged else unlogged.previous_not_in(image.head)
+    quiet = image.quiet
+    image.head, image.earliest = head, min(image.earliest, head + 1)
+    image.deleted = [(first, min(last, head)) for first, last in image.deleted if first <= head]
+    image.gaps = [gap for gap in image.gaps if gap[0] <= head]
+    image.keys = [entry for entry in image.keys if entry[1] not in unlogged]
+    floor = image.floor
+    if floor is not None and floor.seq > head + 1:
+        inside = [entry for entry in floor.ranges if entry[0] < head]
+        beyond = next((entry for entry in floor.ranges if entry[0] >= head), None)
+        floor.ranges = inside if beyond is None or head == 0 else [*inside, (head, beyond[1])]
+        floor.seq = head + 1
+        floor.unknown_from = floor.unknown_from if floor.unknown_from <= head else 0
+        if not head:
+            image.floor = None
+    # What is live of ephemeral records before the last logged one is a gap after a restart.
+    scratch = Topic(image.id, image.name, image.epoch, topic.config)
+    load(scratch, image)
+    for first, last in unlogged.between(image.earliest, head):
+        for start, stop in topic.live_runs(first, last):
+            scratch.note_gap(start, stop, Reason.CRASH)
+    image = dump(scratch, image.shard, image.from_lsn)
+    image.quiet = quiet
+    image.reserved = max(reserved, unlogged.last if unlogged.last > head else 0)
+    return image
+
+
+def restore(
+    catalog: Catalog,
+    image: TopicImage,
+    config: TopicConfig,
+    blocks: list[Block],
+    deleted: Iterable[tuple[int, int]] = (),
+) -> Slot:
+    """Put a topic back: `blocks` are its segments, `deleted` what their .del files say. Raises `BadSnapshot`."""
+    slot = catalog.add_tip(image.name, image.id, image.epoch, config)
+    load(slot.topic, image, deleted)
+    slot.topic.tail.adopt(blocks)
+    slot.quiet = image.quiet
+    slot.reserved = image.reserved
+    catalog.show(slot)
+    return slot

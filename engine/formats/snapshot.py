@@ -1,0 +1,349 @@
+"""meta/snapshot-<n>.snap: everything that a store is but its records, as checkpoint *n* took it down (FORMATS.md).
+
+    file header (kind 7, id 0, first = n)
+    section …                     u32 kind, u32 length, u64 check, payload: one JSON object
+        topics   (1)              up to `TOPICS_PER_SECTION` topics, and the configurations that they share
+        globals  (2)              counters, cuts, topics that were dropped meanwhile
+        end      (3)              how many sections and topics there are; nothing follows it
+
+The check is the XXH3-64 of the payload, seeded with kind and length, so that a flipped bit anywhere is noticed; the end
+section notices what is missing. Sections are made one after the other, so neither side holds the file at once. JSON for
+the reason that control frames have: members that a version does not know are passed over, new ones are optional.
+
+The topics are taken down one after the other while writes go on, each with the position in its shard that its image
+stands at (`from_lsn`): replay skips what lies below. docs/adr/0015-cut-per-topic.md says why that is one cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from itertools import islice
+from struct import Struct
+from typing import Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
+from engine.types import Reason, TopicConfig
+
+META_DIR: Final = "meta"
+TOPICS_PER_SECTION: Final = 500
+"""So that encoding a section takes a few milliseconds, and decoding one a few hundred kilobytes."""
+SECTION_BYTES_MAX: Final = 1 << 30
+"""As a frame's body: a length beyond is damage, whatever its check says."""
+
+_HEAD: Final = Struct("<IIQ")
+assert _HEAD.size == 16
+_SNAPSHOT_NAME: Final = re.compile(r"snapshot-(\d{10})\.snap\Z")
+_TAILS_NAME: Final = re.compile(r"tails-(\d{10})\.data\Z")
+
+
+def snapshot_path(number: int) -> str:
+    """Where the snapshot of a checkpoint lies below the root."""
+    return f"{META_DIR}/snapshot-{number:010d}.snap"
+
+
+def tails_path(number: int) -> str:
+    """Where the unsealed records that a checkpoint wrote lie below the root."""
+    return f"{META_DIR}/tails-{number:010d}.data"
+
+
+def parse_snapshot_name(name: str) -> int | None:
+    """The number in a snapshot's name, or None for a name that is not ours."""
+    match = _SNAPSHOT_NAME.match(name)
+    return int(match[1]) if match else None
+
+
+def parse_tails_name(name: str) -> int | None:
+    """The number in a tails file's name, or None for a name that is not ours."""
+    match = _TAILS_NAME.match(name)
+    return int(match[1]) if match else None
+
+
+class SectionKind(IntEnum):
+    """What a section holds. Numbers are for ever."""
+
+    TOPICS = 1
+    GLOBALS = 2
+    END = 3
+
+
+class BadSnapshot(ValueError):
+    """A snapshot that fails a check or does not hold what it should."""
+
+
+class SegmentEntry(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One sealed run of records of a topic: files of its own, or a piece of a tails file."""
+
+    first: int
+    """The first seq."""
+    count: int
+    """How many seqs it spans, dead ones included."""
+    present: int = -1
+    """How many records were in it when it was sealed; -1: as many as seqs."""
+    number: int
+    """The checkpoint that made it, which is in the name of its files."""
+    offset: int = 0
+    """Where its piece begins in meta/tails-<number>.data; 0: it has files of its own."""
+    data_len: int
+    first_ts: int
+    last_ts: int
+    flags: int = 0
+    """As in its SegmentInfo: whether some record has a node (1), meta (2), a tag (4)."""
+    live: int
+    """How many of its records are live…"""
+    size: int
+    """…and what they count for."""
+    deletes: int = 0
+    """The version of its .del file; 0: it has none."""
+    digest: int = 0
+    """XXH3-64 of that file."""
+    cold: bool = False
+    """Its .data lies in the cold tier."""
+    worn: bool = False
+    """It was read with repairs, and is to be written anew."""
+    tags: list[bytes] | None = None
+    """All tags that occur, rendered, when they are few."""
+
+
+class FloorImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What was lost from the front (engine/topic/floor.py)."""
+
+    seq: int
+    last_ts: int = 0
+    unknown_from: int = 0
+    ranges: list[tuple[int, Reason]] = []
+    """(last seq, reason), ascending."""
+
+
+class TopicImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """Everything that a topic is, at one position of its shard."""
+
+    id: int
+    name: str
+    epoch: int
+    config: int = 0
+    """Which of its section's configurations it has."""
+    shard: int = 0
+    from_lsn: int
+    """Frames of the topic in this shard are in the image when they begin below."""
+    head: int = 0
+    earliest: int = 1
+    count: int = 0
+    """How many live records it has…"""
+    size: int = 0
+    """…and what they count for."""
+    last_write_ts: int | None = None
+    quiet: bool = False
+    reserved: int = 0
+    """Seqs up to here may have been used although no record of them is kept (ephemeral topics)."""
+    floor: FloorImage | None = None
+    gaps: list[tuple[int, int, Reason]] = []
+    ghosts: list[tuple[int, int, int, int]] = []
+    """(first, last, records, bytes) of damaged writes that go on counting for the caps."""
+    lost: list[tuple[int, int]] = []
+    """Ranges known lost to corruption."""
+    deleted: list[tuple[int, int]] = []
+    """Ranges above `earliest` that were deleted, but for those inside segments with files of their own."""
+    keys: list[tuple[bytes, int, int, bytes, int]] = []
+    """(key, first seq, count, digest, ts) of the idempotency keys, oldest first."""
+    segments: list[SegmentEntry] = []
+    """Its records, ascending."""
+
+
+class ShardCut(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where the log of one shard goes on behind a snapshot."""
+
+    shard: int
+    lsn: int
+    """A multiple of 4096. Everything below is in the images; replay begins here."""
+    last_lsn: int = -1
+    """The last frame below; -1: there is none."""
+    end_lsn: int = 0
+    """The end of a frame: the log was on disk up to here when the snapshot was written."""
+
+
+class DroppedTopic(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A topic that was dropped while the snapshot was taken down: its frames behind the cut are passed over."""
+
+    id: int
+    name: str
+    closed: bool = False
+    """A write must not make the name again (`auto_create: false`)."""
+
+
+class Globals(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What belongs to no single topic."""
+
+    number: int
+    predecessor: int = 0
+    """The snapshot before this one; 0: there is none."""
+    created_ms: int = 0
+    """Wall clock."""
+    last_ts: int = 0
+    """Engine time never falls below."""
+    order: int = 1
+    """The next frame's."""
+    tick: int = 1
+    """The next group write's."""
+    epoch: int = 0
+    """The last one that was given out."""
+    shards: int = 1
+    """How many took writes: topics live on `xxh3(id) % shards`."""
+    closed_names: list[str] = []
+    cuts: list[ShardCut] = []
+    dropped: list[DroppedTopic] = []
+
+    def cut(self, shard: int) -> ShardCut:
+        """The cut of a shard; one that the snapshot does not know is read from its beginning."""
+        return next((cut for cut in self.cuts if cut.shard == shard), ShardCut(shard=shard, lsn=0))
+
+
+class TopicsSection(msgspec.Struct, kw_only=True, gc=False):
+    """Some topics."""
+
+    configs: list[TopicConfig]
+    topics: list[TopicImage]
+
+
+class EndSection(msgspec.Struct, kw_only=True):
+    """The last section."""
+
+    sections: int
+    """How many came before this one."""
+    topics: int
+
+
+class Snapshot(NamedTuple):
+    """A snapshot, whole and checked."""
+
+    globals: Globals
+    topics: list[tuple[TopicImage, TopicConfig]]
+    segments: int
+    """How many segments and pieces it names."""
+
+
+_encoder: Final = msgspec.json.Encoder()
+_topics_decoder: Final = msgspec.json.Decoder(TopicsSection)
+_globals_decoder: Final = msgspec.json.Decoder(Globals)
+_end_decoder: Final = msgspec.json.Decoder(EndSection)
+
+
+def _section(kind: SectionKind, value: msgspec.Struct) -> bytes:
+    payload = _encoder.encode(value)
+    return _HEAD.pack(kind, len(payload), _check(kind, payload)) + payload
+
+
+def _check(kind: int, payload: bytes) -> int:
+    return xxh3_64_intdigest(payload, kind << 32 | len(payload))
+
+
+def snapshot_header(store_id: bytes, number: int, created_ms: int) -> FileHeader:
+    """The file header of a snapshot."""
+    return FileHeader(FORMAT_VERSION, FileKind.SNAPSHOT, 0, store_id, 0, number, created_ms)
+
+
+def encode_sections(
+    topics: Iterable[tuple[TopicImage, TopicConfig]], globals_: Globals, store_id: bytes
+) -> Iterator[bytes]:
+    """The bytes of a snapshot, piece by piece: the header, sections of topics, globals, the end.
+
+    `topics` may be made while this is consumed; each image's `config` is set here. Assumes that all that the images
+    name is on disk.
+    """
+    yield pack_file_header(snapshot_header(store_id, globals_.number, globals_.created_ms))
+    source = iter(topics)
+    sections = total = 0
+    while some := list(islice(source, TOPICS_PER_SECTION)):
+        places: dict[TopicConfig, int] = {}
+        for image, config in some:
+            image.config = places.setdefault(config, len(places))
+        yield _section(SectionKind.TOPICS, TopicsSection(configs=list(places), topics=[image for image, _ in some]))
+        sections += 1
+        total += len(some)
+    yield _section(SectionKind.GLOBALS, globals_)
+    yield _section(SectionKind.END, EndSection(sections=sections + 1, topics=total))
+
+
+class SnapshotDecoder:
+    """Takes the bytes behind the file header in pieces of any size; `finish` gives the snapshot.
+
+    Raises `BadSnapshot` as soon as something does not check.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._globals: Globals | None = None
+        self._topics: list[tuple[TopicImage, TopicConfig]] = []
+        self._sections = 0
+        self._segments = 0
+        self._ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take more bytes."""
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= _HEAD.size:
+            kind, length, check = _HEAD.unpack_from(buffer)
+            if length > SECTION_BYTES_MAX:
+                raise BadSnapshot(f"section {self._sections} says that it is {length} bytes long")
+            end = _HEAD.size + length
+            if len(buffer) < end:
+                return
+            payload = bytes(memoryview(buffer)[_HEAD.size : end])
+            if check != _check(kind, payload):
+                raise BadSnapshot(f"section {self._sections} does not check")
+            if self._ended:
+                raise BadSnapshot("something follows the end")
+            del buffer[:end]
+            self._take(kind, payload)
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        try:
+            if kind == SectionKind.TOPICS:
+                self._take_topics(_topics_decoder.decode(payload))
+            elif kind == SectionKind.GLOBALS:
+                if self._globals is not None:
+                    raise BadSnapshot("there are two sections of globals")
+                self._globals = _globals_decoder.decode(payload)
+            elif kind == SectionKind.END:
+                said = _end_decoder.decode(payload)
+                if (said.sections, said.topics) != (self._sections, len(self._topics)):
+                    raise BadSnapshot(
+                        f"its end speaks of {said.sections} sections and {said.topics} topics; "
+                        f"there are {self._sections} and {len(self._topics)}"
+                    )
+                self._ended = True
+            # Other kinds are of a newer version that says nothing which this one must know.
+        except msgspec.DecodeError as error:
+            raise BadSnapshot(f"section {self._sections}: {error}") from error
+        self._sections += 1
+
+    def _take_topics(self, section: TopicsSection) -> None:
+        configs = section.configs
+        for image in section.topics:
+            if not 0 <= image.config < len(configs):
+                raise BadSnapshot(f"topic {image.name!r} has configuration {image.config} of {len(configs)}")
+            self._topics.append((image, configs[image.config]))
+            self._segments += len(image.segments)
+
+    def finish(self) -> Snapshot:
+        """The snapshot, if it ended where its bytes do."""
+        if self._buffer or not self._ended:
+            raise BadSnapshot("it is cut short")
+        if self._globals is None:
+            raise BadSnapshot("it has no globals")
+        return Snapshot(self._globals, self._topics, self._segments)
+
+
+def check_header(header: FileHeader | None, store_id: bytes, number: int) -> None:
+    """That a file is the snapshot of this store that its name says. Raises `BadSnapshot`."""
+    if header is None:
+        raise BadSnapshot("the file header does not check")
+    if header.store_id != store_id:
+        raise BadSnapshot(f"it belongs to store {header.store_id.hex()}")
+    if (header.kind, header.id, header.first) != (FileKind.SNAPSHOT, 0, number):
+        raise BadSnapshot(f"it says that it is kind {header.kind}, number {header.first}: it lies in the wrong place")
