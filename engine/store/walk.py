@@ -20,6 +20,7 @@ from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.append import BadBody
 from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.frame import (
+    FRAME_ALIGN,
     FRAME_LEN_MIN,
     HEAD_LEN,
     HEADER_LEN,
@@ -33,6 +34,7 @@ from engine.formats.frame import (
     header_misses_bytes,
     misses_bytes,
     parse_header,
+    places,
     resembles_header,
 )
 from engine.fs import Fs, OpenMode
@@ -423,20 +425,16 @@ class ShardWalk:
 
     def _search(self, chunk: bytes, lsn: int, ahead: Ahead) -> tuple[Ahead, int]:
         """Valid headers in a piece of the stream, at any place where a frame could begin."""
-        at, last = 0, len(chunk) - HEADER_LEN
-        while at <= last:
-            header = parse_header(self._seed, chunk, at, lsn + at)
-            if header is not None:
-                ahead = ahead._replace(
-                    first=ahead.first or header, durable_lsn=max(ahead.durable_lsn, header.durable_lsn)
-                )
-                at += frame_len(header.body_len)
-                continue
-            at += 8
-            if not any(chunk[at : at + 8]):
-                stretch = chunk[at : at + 4096]
-                at += (len(stretch) - len(stretch.lstrip(b"\0"))) & ~7
-        return ahead, at
+        last = len(chunk) - HEADER_LEN
+        at = 0
+        for place in places(chunk, lsn):
+            if at <= place - lsn <= last:
+                header = parse_header(self._seed, chunk, place - lsn, place)
+                if header is not None:
+                    durable = max(ahead.durable_lsn, header.durable_lsn)
+                    ahead = ahead._replace(first=ahead.first or header, durable_lsn=durable)
+                    at = place - lsn + frame_len(header.body_len)
+        return ahead, max(at, (last // FRAME_ALIGN + 1) * FRAME_ALIGN)
 
     # --- saying it ------------------------------------------------------------------------------------------------
 

@@ -75,8 +75,8 @@ class Model:
     times: dict[int, int] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)
-    volatile: int = 0
-    """The first seq that was written in an ephemeral class, which no crash spares; 0 when there is none."""
+    volatile: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of seqs that were written in an ephemeral class, which no crash spares."""
     incarnation: int = 0
 
     def copy(self) -> Model:
@@ -86,6 +86,7 @@ class Model:
             times=dict(self.times),
             lost=list(self.lost),
             keys=dict(self.keys),
+            volatile=list(self.volatile),
         )
 
     @property
@@ -121,15 +122,16 @@ class Model:
             self.head = upto
 
     def lose_volatile(self, upto: int) -> None:
-        """Everything ephemeral is gone, and the seqs up to `upto` with it."""
-        first = self.volatile
-        for seq in [seq for seq in self.live if seq >= first]:
-            del self.live[seq]
-        self.lost = [(low, min(high, first - 1), why) for low, high, why in self.lost if low < first]
+        """Everything ephemeral is gone, and seqs behind the head up to `upto` with it."""
+        ranges = [*self.volatile, *([(self.head + 1, upto)] if upto > self.head else [])]
+        for first, last in ranges:
+            for seq in [seq for seq in self.live if first <= seq <= last]:
+                del self.live[seq]
+            kept = [(low, min(high, first - 1), why) for low, high, why in self.lost if low < first]
+            kept += [(max(low, last + 1), high, why) for low, high, why in self.lost if high > last]
+            self.lost = [*kept, (first, last, "crash")]
         self.head = max(self.head, upto)
-        if self.head >= first:
-            self.lost.append((first, self.head, "crash"))
-        self.volatile = 0
+        self.volatile = []
 
 
 def apply(name: str, model: Model | None, op: Op, now: int, incarnation: int) -> Model | None:
@@ -163,8 +165,8 @@ def _append(model: Model, op: Append, now: int) -> None:
     model.head += len(op.records)
     if op.key is not None:
         model.keys[op.key] = (first, model.head)
-    if model.config.durability is Durability.EPHEMERAL and not model.volatile:
-        model.volatile = first
+    if model.config.durability is Durability.EPHEMERAL:
+        model.volatile.append((first, model.head))
     if model.config.discard is Discard.OLD:
         model.evict()
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 import engine.core.core as core_module
+import engine.core.ephemeral as ephemeral_module
 import engine.core.replay as replay_module
 import engine.store.execute as execute_module
 import engine.store.recovery as recovery_module
@@ -67,7 +66,8 @@ class Mutant:
     name: str
     plant: Plant
     where: tuple[str, ...]
-    """Scenarios to try first; `flips` and `faults:<call>` name those sweeps."""
+    """Where to look first: scenarios, with `@lag` at one lag of their syncs; `flips`, `faults:<call>` or
+    `faults:<call>@<scenario>` are those sweeps. What shows at none of these is hunted everywhere."""
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _no_fresh_block_after_a_sync(patch: Patch) -> None:
     patch.set(wal_module, "align_block", lambda lsn: (lsn + 7) & ~7)
 
 
-@_mutant("interleaved", "single-fsync", "rotation")
+@_mutant("interleaved@6", "interleaved", "single-fsync", "rotation")
 def _durable_lsn_runs_ahead(patch: Patch) -> None:
     old = patch.set(wal_module, "_packed", None)
 
@@ -178,7 +178,7 @@ def _failed_write_taken_for_success(patch: Patch) -> None:
     patch.set(GroupWrite, "run", run)
 
 
-@_mutant("faults:pwritev")
+@_mutant("faults:pwritev@interleaved", "faults:pwritev")
 def _short_write_not_completed(patch: Patch) -> None:
     def run(self: GroupWrite, fs: Any) -> None:
         for file, lsn, buffers in self.writes:
@@ -332,7 +332,7 @@ def _quiet_marks_not_replayed(patch: Patch) -> None:
     patch.set(Replay, "_mark", lambda self, frame: None)
 
 
-@_mutant("quiet-and-wake")
+@_mutant("ages", "quiet-and-wake")
 def _quiet_forever_in_replay(patch: Patch) -> None:
     """An append does not end the quiet that a mark began."""
     old = patch.set(Replay, "_append", None)
@@ -387,7 +387,7 @@ def _cut_wherever_it_does_not_check(patch: Patch) -> None:
     patch.set(verdicts_module, "judge", judge)
 
 
-@_mutant("interleaved", "rotation-unsynced")
+@_mutant("two-shards@4", "rotation-unsynced")
 def _holes_of_whole_blocks_passed_over(patch: Patch) -> None:
     """The link to the frame before is not looked at."""
     frames = patch.set(walk_module.ShardWalk, "_resume", None)
@@ -417,13 +417,10 @@ def _idempotency_keys_not_replayed(patch: Patch) -> None:
 
     def decode(flags: int, count: int, body: bytes) -> Any:
         append = old(flags, count, body)
-        return append._replace(key=None) if hasattr(append, "_replace") else _without_key(append)
+        append.key = None
+        return append
 
     patch.set(replay_module, "decode_append_body", decode)
-
-
-def _without_key(append: Any) -> Any:
-    return msgspec.structs.replace(append, key=None)
 
 
 @_mutant("deletes")
@@ -520,6 +517,63 @@ def _seq_reused_after_recovery(patch: Patch) -> None:
         yield from items[:-1] if items and items[-1].__class__.__name__ == "Frame" and items[-1].type == 1 else items
 
     patch.set(OpenedStore, "frames", frames)
+
+
+# -- what was found by the simulator and by attacks, and mended -------------------------------------------------------
+
+
+@_mutant("rotation-unsynced")
+def _end_of_a_header_taken_for_damage(patch: Patch) -> None:
+    """A header whose sector is missing, and behind it the body's first sector, which begins a block but no frame."""
+    patch.set(walk_module, "resembles_header", lambda *_: True)
+
+
+@_mutant("killed-again", "stop-start-stop", "rotation")
+def _start_of_a_run_proves_the_block_before(patch: Patch) -> None:
+    """Zeros between the last frame of a run and the block on which the next run begins, taken for a lost frame."""
+    old = patch.set(walk_module.ShardWalk, "_unreadable", None)
+
+    def unreadable(self: Any, index: int) -> Any:
+        evidence, ahead, spot = old(self, index)
+        return evidence._replace(proven=evidence.proven or spot < self._run_lsn), ahead, spot
+
+    patch.set(walk_module.ShardWalk, "_unreadable", unreadable)
+
+
+@_mutant("flips")
+def _damaged_writes_evict_nothing(patch: Patch) -> None:
+    """What a write had evicted comes back when its own records are lost to damage."""
+    old = patch.set(Topic, "apply_gap", None)
+
+    def apply_gap(self: Topic, first: int, last: int, reason: Any, ts: int, **_: Any) -> None:
+        old(self, first, last, reason, ts)
+
+    patch.set(Topic, "apply_gap", apply_gap)
+
+
+@_mutant("sync-window@6", "sync-window")
+def _acks_run_ahead_of_the_window(patch: Patch) -> None:
+    patch.set(core_module, "SYNC_WINDOW", 1 << 40)
+
+
+@_mutant("ephemeral-turns", "ephemeral-blocks")
+def _turn_from_ephemeral_not_logged(patch: Patch) -> None:
+    """Seqs that were given while a topic was ephemeral are not told to the log when it turns to another class."""
+    patch.set(Ephemeral, "turns", lambda self, slot, config: True)
+
+
+@_mutant("ephemeral-blocks@6", "ephemeral-blocks")
+def _reserved_before_it_is_synced(patch: Patch) -> None:
+    """A second block is reserved while the first one's frame is not on the disk, and the first counts as safe."""
+    old = patch.set(Ephemeral, "stage", None)
+
+    def stage(self: Ephemeral, slot: Any, change: Any, count: int) -> bool:
+        if slot.tip + count + ephemeral_module.__dict__["SEQ_BLOCK"] // 2 > slot.reserved:
+            slot.reserve_lsn = 0
+        staged: bool = old(self, slot, change, count)
+        return staged
+
+    patch.set(Ephemeral, "stage", stage)
 
 
 def used_modules() -> tuple[Any, ...]:

@@ -341,6 +341,9 @@ class Oracle:
                 return f"ephemeral head {seen.head} after {told} was told"
             model.lose_volatile(seen.head)
             return None
+        if crash is not Crash.NONE:
+            # What was written while the topic was ephemeral is gone; the rest is as safe as the class is now.
+            model.lose_volatile(model.head)
         ahead = seen.head - model.head
         if crash is not Crash.POWER or model.config.durability in WAITING:
             return None if not ahead else f"head {seen.head}, not {model.head}"

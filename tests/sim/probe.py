@@ -118,7 +118,6 @@ class Prober:
         self.tally = tally
         self.only = only
         """Look at this image token alone (replay)."""
-        self.awake = True
         self._rng = random.Random(seed)
         self._imager = Imager()
         self._views: dict[bytes, View] = {}
@@ -141,7 +140,7 @@ class Prober:
                 self._imager.look(world.disk)
                 self._visit(world, image_of(self._imager, token), what)
             return
-        if not self.awake or self._rng.random() >= self.effort.moments_share or self._deadline():
+        if not world.watched or self._rng.random() >= self.effort.moments_share or self._deadline():
             return
         self.tally.moments += 1
         self._imager.look(world.disk)

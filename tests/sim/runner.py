@@ -7,8 +7,14 @@ what was tried inside the recovery of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+import engine.core.core as core_module
+import engine.core.ephemeral as ephemeral_module
+import engine.core.replay as replay_module
+import tests.sim.oracle as oracle_module
+from engine import limits
 from engine.errors import StoreError, TopicsError
 from engine.fs import Fs
 from tests.sim.faults import Fault, FaultyProcess
@@ -22,6 +28,22 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 def scenario_named(name: str) -> Scenario:
     """A scenario by its name, or the sequence that the name spells."""
     return BY_NAME[name] if name in BY_NAME else sequence(tuple(name.split("+")))
+
+
+@contextmanager
+def scaled(scenario: Scenario) -> Iterator[None]:
+    """The engine, and the oracle, with the windows of a scenario; what a planted bug has changed stays as it is."""
+    places = [(place, "SYNC_WINDOW", scenario.window) for place in (core_module, replay_module, oracle_module)]
+    places += [(place, "SEQ_BLOCK", scenario.window // 4) for place in (ephemeral_module, oracle_module)]
+    usual = [(place, name, size) for place, name, size in places if getattr(place, name) == getattr(limits, name)]
+    if scenario.window:
+        for place, name, size in usual:
+            setattr(place, name, size)
+    try:
+        yield
+    finally:
+        for place, name, _ in usual:
+            setattr(place, name, getattr(limits, name))
 
 
 def run(
@@ -42,9 +64,10 @@ def run(
     if scenario.fresh:
         world.probe = prober
     try:
-        world.start()
-        world.probe = prober
-        scenario.run(world)
+        with scaled(scenario):
+            world.start()
+            world.probe = prober
+            scenario.run(world)
     except FoundError:
         raise
     except (AssertionError, StoreError, TopicsError, Exception) as error:

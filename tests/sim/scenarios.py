@@ -37,6 +37,8 @@ class Scenario:
     """Start on an empty disk, so that making the store is observed too."""
     capacity: int = 1 << 40
     limits: Limits = field(default_factory=Limits)
+    window: int = 0
+    """Seqs of a sync window (and four times those of a block of ephemeral ones) that a few writes fill; 0: as it is."""
 
 
 @functools.cache
@@ -273,6 +275,60 @@ def _ephemeral(world: World) -> None:
     world.append("e", 1)
 
 
+def _ephemeral_turns(world: World) -> None:
+    """Classes change while records of both kinds are there, and while syncs are under way."""
+    world.append("t", 3)
+    world.put("t", durability="ephemeral")
+    world.append("t", 2)
+    world.delete("t", seqs=(2,))
+    world.put("t", durability="disk")
+    world.append("t", 1)
+    world.put("t", durability="ephemeral", wait=False)
+    world.append("t", 2)
+    world.put("t", durability="disk", wait=False)
+    world.append("t", 1)
+    world.kill().start()
+    world.put("t", durability="ephemeral")
+    world.append("t", 1)
+    world.put("t", durability="fsync")
+    world.append("t", 1)
+    world.stop().start()
+    world.check()
+
+
+def _ephemeral_blocks(world: World) -> None:
+    """More ephemeral records than are logged ahead at once, before a sync has ended."""
+    world.put("t", durability="ephemeral")
+    world.append("t", 1)
+    for count in (6, 2, 5, 2, 7):
+        world.append("t", count, wait=False)
+        world.step(0.01)
+    world.append("t", 1)
+    world.put("t", durability="disk")
+    world.append("t", 1, wait=False)
+    world.step(0.01)
+    world.append("t", 40)
+    world.power_off().start()
+    world.append("t", 1)
+    world.check()
+
+
+def _sync_window(world: World) -> None:
+    """More records than may be acked ahead of the disk: writes wait, and no seq is given twice."""
+    world.put("t", durability="memory")
+    world.put("d", durability="disk")
+    for _ in range(5):
+        world.append("t", 25, wait=False)
+        world.append("d", 20, wait=False)
+        world.step(0.01)
+    world.append("t", 1)
+    world.append("d", 1)
+    world.power_off().start()
+    world.append("t", 60)
+    world.append("d", 1)
+    world.check()
+
+
 def _clean_stop(world: World) -> None:
     world.append("t", 2)
     world.append("f", 2, config=_changes(durability="fsync"))
@@ -419,6 +475,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("recreated-by-another", _recreated_by_another_process),
     Scenario("quiet-and-wake", _quiet_and_wake),
     Scenario("ephemeral", _ephemeral),
+    Scenario("ephemeral-turns", _ephemeral_turns),
+    Scenario("ephemeral-blocks", _ephemeral_blocks, lags=(0, 6), window=64),
+    Scenario("sync-window", _sync_window, lags=(0, 6), window=64),
     Scenario("clean-stop", _clean_stop),
     Scenario("stop-start-stop", _stop_start_stop, lags=(0,)),
     Scenario("killed-again", _killed_again_and_again),
@@ -494,11 +553,16 @@ ALPHABET: dict[str, Script] = {
 
 
 def sequence(names: tuple[str, ...]) -> Scenario:
-    """The scenario that is these letters in a row, with a topic to start from."""
+    """The scenario that is these letters in a row, with a topic to start from.
+
+    Crashes are looked at from the last letter on: what comes before is the sequence without it, a scenario itself.
+    """
 
     def run(world: World) -> None:
+        world.watched = len(names) < 2
         world.append("t", 2)
-        for name in names:
+        for index, name in enumerate(names, 1):
+            world.watched = world.watched or index == len(names)
             ALPHABET[name](world)
 
     return Scenario("+".join(names), run)

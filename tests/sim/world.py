@@ -83,6 +83,8 @@ class World:
         self.limits = limits if limits is not None else Limits()
         self.monitor = OrderMonitor(self.disk)
         self.probe: Callable[[World, str], None] = lambda world, what: None
+        self.watched = True
+        """Whether crashes are looked at now."""
         self.crash = Crash.NONE
         """How the process before this one ended."""
         self.alive: Core | None = None
