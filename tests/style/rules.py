@@ -24,7 +24,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"engine.fragment", "engine.tagset"}),
     frozenset({"engine.formats"}),
     frozenset({"engine.segment"}),
-    frozenset({"engine.topic", "engine.queues", "engine.routers", "engine.wal"}),
+    frozenset({"engine.topic", "engine.queue", "engine.routers", "engine.wal"}),
     frozenset({"engine.store", "engine.delivery"}),
     frozenset({"engine.core"}),
     frozenset({"engine.driver", "engine.tools", "engine.export"}),

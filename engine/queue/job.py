@@ -1,0 +1,79 @@
+"""A job that the queue knows by name: one that was delivered at least once, or is under a lease.
+
+Jobs that were never delivered have no object here, whatever their number: they are what is live in the topic beyond
+the queue's cursor. A lease costs one `Job`, one entry of a dictionary and one of a heap (`tests/queue/test_memory.py`
+measures all of it together: less than 300 bytes).
+
+Times and order go together as *keys*: `milliseconds << 64 | seq`, one integer that sorts by time and then by seq, so
+that a heap or a line holds one object an entry, and the job holds the very same one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from engine.types import U64_MAX
+
+LEASE_PREFIX: Final = "lease_"
+_LEASE_DIGITS: Final = 16
+
+
+class Phase(IntEnum):
+    """Where a known job is."""
+
+    READY = 0
+    LEASED = 1
+    DELAYED = 2
+    LEFT = 3
+    """None of these: between two states, inside one change."""
+
+
+class Job(msgspec.Struct, gc=False):
+    """One known job. The members that describe a lease keep the last one's values when it has ended.
+
+    due         LEASED: key of the deadline; DELAYED: of the time when it becomes ready; READY: of the time when it did
+    lease_id    number of the current or last lease; 0 when there was none that this process knows
+    claimed_ms  when that lease began
+    conn        the connection that the lease is bound to; 0 for none
+    trail       the deliveries that have ended (`engine.queue.trail`), packed; None when there are none
+    """
+
+    due: int
+    deliveries: int
+    phase: Phase = Phase.READY
+    lease_id: int = 0
+    node: str = ""
+    claimed_ms: int = 0
+    conn: int = 0
+    trail: bytes | None = None
+
+
+def key(ms: int, seq: int) -> int:
+    """The key of a job at a time."""
+    return ms << 64 | seq
+
+
+def ms_of(key: int) -> int:
+    """The time of a key, in milliseconds."""
+    return key >> 64
+
+
+def seq_of(key: int) -> int:
+    """The seq of a key."""
+    return key & U64_MAX
+
+
+def lease_text(lease_id: int) -> str:
+    """A lease's number as the wire shows it: `lease_` and 16 hexadecimal digits."""
+    return f"{LEASE_PREFIX}{lease_id:016x}"
+
+
+def parse_lease(text: str) -> int:
+    """The number of a lease as a client gives it; 0, which no lease has, for anything that is not one of ours."""
+    digits = text.removeprefix(LEASE_PREFIX)
+    if len(text) != len(LEASE_PREFIX) + _LEASE_DIGITS or len(digits) != _LEASE_DIGITS:
+        return 0
+    return int(digits, 16) if all(digit in "0123456789abcdef" for digit in digits) else 0

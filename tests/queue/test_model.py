@@ -1,0 +1,33 @@
+"""The rules as a whole: random histories of a queue agree with the model at every step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.queue.stateful import QueueComparison
+
+
+def run(examples: int, steps: int, *, derandomize: bool = False) -> None:
+    run_state_machine_as_test(
+        QueueComparison,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=derandomize,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            phases=(Phase.generate,),
+        ),
+    )
+
+
+def test_short_histories_agree_with_the_model() -> None:
+    run(20, 15, derandomize=True)
+
+
+@pytest.mark.slow
+def test_long_histories_agree_with_the_model() -> None:
+    run(250, 60)
