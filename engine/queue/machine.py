@@ -107,7 +107,7 @@ class _Walk:
     def peek(self) -> int | None:
         """The next key whose job is there to be taken, or None at the end."""
         head, choice = self._head, self._choice
-        while head is not None and (head < 0 or (seq := seq_of(head)) in choice.taken or seq in choice.leaving):
+        while head is not None and (head < 0 or (seq := head & U64_MAX) in choice.taken or seq in choice.leaving):
             head = self._head = next(self._keys, None)
         return head
 
@@ -115,7 +115,7 @@ class _Walk:
 class _Claimant:
     """One claim while it is being served."""
 
-    __slots__ = ("bytes", "claim", "fresh", "jobs", "max", "often", "once", "passed")
+    __slots__ = ("bytes", "claim", "fresh", "jobs", "known_ended", "max", "often", "once", "passed")
 
     def __init__(self, claim: Claim, ready: Ready, choice: _Choice) -> None:
         self.claim = claim
@@ -126,6 +126,8 @@ class _Claimant:
         self.jobs: list[tuple[int, int]] = []
         self.bytes = 0
         self.passed = 0
+        self.known_ended = False
+        """Whether both lines of known jobs have come to their ends."""
 
 
 class _Rank(IntEnum):
@@ -142,8 +144,9 @@ def _in_order(claimant: _Claimant, choice: _Choice) -> tuple[_Rank, int] | None:
     Jobs that are known come first, by the time they became ready. But a job before its third or later delivery takes
     at most every second place while never-delivered jobs wait. When moves are used up, nothing known is looked at.
     """
-    if len(choice.moves) < MOVES_MAX:
+    if not claimant.known_ended and len(choice.moves) < MOVES_MAX:
         once, often = claimant.once.peek(), claimant.often.peek()
+        claimant.known_ended = once is None and often is None
         often_first = often is not None and (once is None or often < once)
         if often is not None and often_first and (not choice.repeat or claimant.fresh.peek() is None):
             return _Rank.OFTEN, seq_of(often)
@@ -172,37 +175,58 @@ class Queue(State):
         exhausted = config.max_deliveries if config.dead_letter is not None else 0
         claimants = [_Claimant(claim, self._ready, choice) for claim in claims]
         turns = [(0.0, index) for index in range(len(claimants))]
-        while turns:
+        while len(turns) > 1:
             _, index = heappop(turns)
             claimant = claimants[index]
-            seq = self._next_place(claimant, choice, exhausted)
-            if seq is None:
-                continue
-            job = self._known.get(seq)
-            claimant.jobs.append((seq, 1 if job is None else job.deliveries + 1))
-            if len(claimant.jobs) < claimant.max:
+            if self._give(claimant, choice, exhausted) and len(claimant.jobs) < claimant.max:
                 heappush(turns, (len(claimant.jobs) / claimant.max, index))
+        for _, index in turns:  # The last one, which is mostly the only one, gets what is left.
+            claimant = claimants[index]
+            while not claimant.known_ended and len(claimant.jobs) < claimant.max:
+                if not self._give(claimant, choice, exhausted):
+                    break
+            else:
+                self._give_fresh(claimant, choice)
         return self._claimed(claimants, choice, config, now, next_lease_id)
 
-    def _next_place(self, claimant: _Claimant, choice: _Choice, exhausted: int) -> int | None:
-        """The job that a claim's next place goes to; jobs that have had all their deliveries are moved on the way."""
+    def _give(self, claimant: _Claimant, choice: _Choice, exhausted: int) -> bool:
+        """Fill a claim's next place; False when nothing is left for it, or the next job does not fit any more.
+
+        Jobs that have had all their deliveries are moved on the way.
+        """
         while (place := _in_order(claimant, choice)) is not None:
             rank, seq = place
             job = self._known.get(seq)
-            if job is not None and 0 < exhausted <= job.deliveries:
+            deliveries = 0 if job is None else job.deliveries
+            if 0 < exhausted <= deliveries:
                 choice.taken.add(seq)
                 choice.moves.append(seq)
                 continue
             size = self._jobs.size(seq)
             if claimant.jobs and claimant.bytes + size > claimant.claim.max_bytes:
-                return None
+                return False
             claimant.bytes += size
+            claimant.jobs.append((seq, deliveries + 1))
             choice.taken.add(seq)
             choice.repeat = rank is _Rank.OFTEN
             if rank is _Rank.FRESH and claimant.claim.match is None:
                 claimant.passed = seq
-            return seq
-        return None
+            return True
+        return False
+
+    def _give_fresh(self, claimant: _Claimant, choice: _Choice) -> None:
+        """What `_give` does again and again once only never-delivered jobs are left, in a loop as tight as can be."""
+        jobs, fresh, size_of, taken = claimant.jobs, claimant.fresh, self._jobs.size, choice.taken
+        max_bytes = claimant.claim.max_bytes
+        while len(jobs) < claimant.max and (seq := fresh.peek()) is not None:
+            claimant.bytes += size_of(seq)
+            if claimant.bytes > max_bytes and jobs:
+                return
+            jobs.append((seq, 1))
+            taken.add(seq)
+            choice.repeat = False
+            if claimant.claim.match is None:
+                claimant.passed = seq
 
     def _claimed(
         self, claimants: list[_Claimant], choice: _Choice, config: TopicConfig, now: int, next_lease_id: int
@@ -331,17 +355,16 @@ class Queue(State):
         good: list[tuple[int, Job]] = []
         skipped: list[tuple[int, Skip]] = []
         seen: set[int] = set()
-        lease_ids = command.lease_ids
+        node, lease_ids, known = command.node, command.lease_ids, self._known
         for index, seq in enumerate(command.seqs):
-            problem = self._skip(seq, command.node, None if lease_ids is None else lease_ids[index])
-            if problem is None and seq in seen:
-                if again is not None:
-                    skipped.append((seq, again))
-            elif problem is None:
-                seen.add(seq)
-                good.append((seq, self._known[seq]))
-            else:
+            problem = self._skip(seq, node, None if lease_ids is None else lease_ids[index])
+            if problem is not None:
                 skipped.append((seq, problem))
+            elif seq not in seen:
+                seen.add(seq)
+                good.append((seq, known[seq]))
+            elif again is not None:
+                skipped.append((seq, again))
         return good, skipped, not self._leaving.isdisjoint(command.seqs)
 
     def _skip(self, seq: int, node: str, lease_id: int | None) -> Skip | None:

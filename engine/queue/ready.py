@@ -56,7 +56,10 @@ class Ready:
 
     def fresh(self, match: Match | None) -> Iterator[int]:
         """Seqs of never-delivered jobs that pass the filter, ascending."""
-        return merge(self._lines[0].walk(match), self._beyond(match))
+        returned = self._lines[0]
+        if returned.first() is None:
+            return self._beyond(match)
+        return merge(returned.walk(match), self._beyond(match))
 
     def oldest_ms(self) -> int | None:
         """Since when the job that has been ready longest is ready; None when none is."""

@@ -7,7 +7,7 @@ leaves it as the event says. What is gone from the topic stays gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 from sys import intern
 from typing import Any, Final, TypeVar
@@ -175,25 +175,24 @@ class State:
                 self._ready.add(seq, job, event.at)
 
     def _leased(self, event: Leased) -> None:
+        at, deadline, conn = event.at, event.deadline, event.conn
         node = intern(event.node)  # Leases of one worker share one string, whoever parsed it how often.
+        known, leased = self._known, []
         for lease_id, (seq, deliveries) in enumerate(event.jobs, event.lease_id):
-            job = self._known.get(seq)
-            if job is None:
-                if not self._jobs.is_live(seq):
-                    continue
-                job = self._known[seq] = Job(0, 0, Phase.LEASED)
-            else:
+            job = known.get(seq)
+            if job is not None:
                 self._leave_state(seq, job)
-            job.deliveries = deliveries
-            job.lease_id = lease_id
-            job.node = node
-            job.claimed_ms = event.at
-            job.conn = event.conn
-            job.phase = Phase.LEASED
-            self.in_flight += 1
-            if event.conn:
-                self._held.setdefault(event.conn, set()).add(seq)
-            self._wait_until(seq, job, event.deadline)
+            elif not self._jobs.is_live(seq):
+                continue
+            due = key(deadline, seq)
+            known[seq] = Job(
+                due, deliveries, Phase.LEASED, lease_id, node, at, conn, None if job is None else job.trail
+            )
+            leased.append(due)
+        self.in_flight += len(leased)
+        self._timers.push(leased, self.in_flight + self.delayed)
+        if conn and leased:
+            self._held.setdefault(conn, set()).update(map(seq_of, leased))
         self._repeat = event.repeat
         self._ready.cursor = max(self._ready.cursor, event.passed)
 
@@ -233,13 +232,11 @@ class State:
                 self._ready.add(seq, job, event.at)
 
     def _acked(self, event: Acked) -> None:
-        for seq in event.seqs:
-            self.acked += self._gone(seq)
+        self.acked += self._gone(event.seqs)
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         self.dead_letter_problem = None
-        for move in event.moves:
-            self.dead_lettered += self._gone(move.seq)
+        self.dead_lettered += self._gone([move.seq for move in event.moves])
 
     def _move_refused(self, event: MoveRefused) -> None:
         self.dead_letter_problem = event.problem
@@ -261,6 +258,7 @@ class State:
             seqs = [seq for seq in known if first <= seq <= last]
         for seq in seqs:
             self._forget(seq)
+        self._leaving.difference_update(seqs)
         self.live -= event.count
         if event.why is Why.DELETED:
             self.deleted += event.count
@@ -306,7 +304,7 @@ class State:
 
     def _wait_until(self, seq: int, job: Job, ms: int) -> None:
         job.due = key(ms, seq)
-        self._timers.push(job.due, self.in_flight + self.delayed)
+        self._timers.push((job.due,), self.in_flight + self.delayed)
 
     def _is_due(self, due: int) -> bool:
         job = self._known.get(seq_of(due))
@@ -316,19 +314,20 @@ class State:
     def _remember(job: Job, delivery: Delivery) -> None:
         job.trail = extended(job.trail, delivery)
 
-    def _forget(self, seq: int) -> None:
-        """The record is gone, and what was known of it."""
-        self._leaving.discard(seq)
+    def _forget(self, seq: int) -> bool:
+        """The record is gone, and what was known of it; False when nothing was."""
         job = self._known.pop(seq, None)
-        if job is not None:
-            self._leave_state(seq, job)
+        if job is None:
+            return False
+        self._leave_state(seq, job)
+        return True
 
-    def _gone(self, seq: int) -> bool:
-        """A job leaves; False when its record had left before."""
-        was_there = seq in self._known or self._jobs.is_live(seq)
-        self._forget(seq)
-        self.live -= was_there
-        return was_there
+    def _gone(self, seqs: Sequence[int]) -> int:
+        """Jobs leave; returns how many of them had not left before."""
+        count = sum(self._forget(seq) or self._jobs.is_live(seq) for seq in seqs)
+        self._leaving.difference_update(seqs)
+        self.live -= count
+        return count
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 

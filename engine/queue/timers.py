@@ -7,7 +7,7 @@ heap has at most twice as many entries as there are times to wait for, and a pus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -30,9 +30,10 @@ class Timers:
         """Entries, dead ones included."""
         return len(self._heap)
 
-    def push(self, key: int, waiting: int) -> None:
-        """Wait for a key; `waiting` is how many keys hold now, this one included."""
-        heappush(self._heap, key)
+    def push(self, keys: Iterable[int], waiting: int) -> None:
+        """Wait for these keys; `waiting` is how many hold now, they included."""
+        for key in keys:
+            heappush(self._heap, key)
         if len(self._heap) > 2 * waiting + SLACK:
             self._heap = list({key for key in self._heap if self._holds(key)})
             heapify(self._heap)

@@ -15,7 +15,7 @@ def test_what_is_due_comes_in_order_and_what_does_not_hold_never(pushes: list[tu
     timers = Timers(holding.__contains__)
     for ms, seq, keep in pushes:
         holding.add(key(ms, seq))
-        timers.push(key(ms, seq), len(holding))
+        timers.push([key(ms, seq)], len(holding))
         if not keep:
             holding.discard(key(ms, seq))
     due = sorted(one for one in holding if ms_of(one) <= now)
@@ -33,6 +33,6 @@ def test_dead_entries_do_not_pile_up() -> None:
     for ms in range(10_000):
         holding.clear()
         holding.add(key(ms, 1))
-        timers.push(key(ms, 1), 1)
+        timers.push([key(ms, 1)], 1)
     assert len(timers) < 100
     assert timers.pop_due(10_000) == key(9_999, 1)
