@@ -43,12 +43,16 @@ LIGHT = Effort(
 MONITORED = Effort(moments_share=0)
 """Only what the order monitor and the live checks notice."""
 HUNT = (MONITORED, LIGHT, QUICK)
+GLANCE = Effort(images_max=8, moments_share=0.15, sample=2, open_every=4, deep_every=60, nested_total_max=40)
 ARGUED_SCENARIOS = 8
-"""In how many scenarios a sync whose absence is argued for is tried all the same."""
+"""In how many scenarios a sync whose absence is argued for is tried all the same, at a glance."""
 MISFIT = re.compile(r"\b(TypeError|AttributeError|NameError|UnboundLocalError)\b")
-SEQUENCES = Effort(images_max=60, sample=6, deep_every=200, open_every=16, nested_max=6, nested_total_max=40)
+SEQUENCES = Effort(images_max=200, sample=12, deep_every=200, open_every=16, nested_max=6, nested_total_max=40)
 SEQUENCE_LAGS = (0, 4)
 FAULTY = Effort(images_max=10, moments_share=0.2, sample=4, deep_every=0)
+PAIRED = Effort(images_max=10, moments_share=0.05, sample=4, deep_every=0)
+PAIRS, PAIRS_LONG = 2_000, 20_000
+"""Pairs of faults that are tried, in the time that there is; and without bound."""
 
 SHARES = {"flips": 0.35, "faults": 0.5, "scenarios": 0.7}
 """By which share of the time a section is ended, done or not. Planted bugs and elisions come first, all of them."""
@@ -82,6 +86,8 @@ class Outcome:
     flips: FlipReport = field(default_factory=FlipReport)
     sigkill: sigkill.Report = field(default_factory=sigkill.Report)
     tried: int = 0
+    pairs: int = 0
+    """Of the runs with faults, those with two."""
     seconds: float = 0.0
 
 
@@ -130,8 +136,10 @@ def faults_task(pairs: list[tuple[str, tuple[str, ...]]], until: float) -> Outco
         if time.time() > until:
             break
         outcome.tried += 1
+        outcome.pairs += len(tokens) > 1
+        effort = FAULTY if len(tokens) == 1 else PAIRED
         try:
-            run_with_faults(BY_NAME[name], [Fault.parse(token) for token in tokens], FAULTY, outcome.tally)
+            run_with_faults(BY_NAME[name], [Fault.parse(token) for token in tokens], effort, outcome.tally)
         except FoundError as error:
             outcome.ok, outcome.note = False, str(error)
             break
@@ -162,7 +170,7 @@ def elision_task(site: str, where: tuple[str, ...]) -> Outcome:
     # What has a written reason is tried a little all the same: a catch would make the reason wrong.
     if argued(site):
         where = where[:ARGUED_SCENARIOS]
-    efforts = HUNT[: 2 if argued(site) else 3]
+    efforts = (MONITORED, GLANCE) if argued(site) else HUNT
     hunt = partial(_hunt, where, elision.Elided(site), everywhere=False, efforts=efforts)
     return _hunted(Outcome("elision", site), hunt)
 
@@ -338,7 +346,10 @@ class Gate:
         groups = [(group, lag) for lag in SEQUENCE_LAGS for group in _chunks(short, 20)]
         groups += [(group, lag) for group in _chunks(long, 20) for lag in SEQUENCE_LAGS]
         singles = single_faults()
-        runs = rng.sample(singles, len(singles) // (1 if self.seconds > 1e6 else 3)) + fault_pairs(rng, 500)
+        endless = self.seconds > 1e6
+        runs = rng.sample(singles, len(singles) // (1 if endless else 3))
+        runs += fault_pairs(rng, PAIRS_LONG if endless else PAIRS)
+        rng.shuffle(runs)
         by_size = sorted(SCENARIOS, key=lambda scenario: scenario.name in LARGE)
         return [
             *(pool.submit(mutant_task, mutant.name) for mutant in mutants.MUTANTS),
@@ -377,6 +388,7 @@ class Gate:
         caught = sum(outcome.ok for outcome in elided)
         reasons = sum(not outcome.ok and argued(outcome.name) is not None for outcome in elided)
         faults = sum(outcome.tried for outcome in self.of("faults"))
+        pairs = sum(outcome.pairs for outcome in self.of("faults"))
         starts = sorted(ms for life in lives for ms in life.start_ms) or [0.0]
         acked, lost = sum(life.acked for life in lives), sum(life.lost for life in lives)
         sequences = len(all_sequences(3)) * len(SEQUENCE_LAGS)
@@ -394,7 +406,7 @@ class Gate:
             ("recovered twice, identical", f"{tally.reopened:,}"),
             ("written again and crashed again", f"{tally.written_again:,}"),
             ("recovery depth 2: crashes inside recovery", f"{tally.nested:,}"),
-            ("fault runs (singles and pairs)", f"{faults:,}"),
+            ("runs with one fault / with a pair", f"{faults - pairs:,} / {pairs:,}"),
             ("elisions caught / argued / all", f"{caught} / {reasons} / {len(elided)}"),
             ("planted bugs caught / all", f"{sum(o.ok for o in planted)} / {len(planted)}"),
             ("damages tried (flips, removals, cuts)", f"{flips.tried:,}"),
