@@ -13,7 +13,7 @@ import msgspec
 
 from engine.errors import Code, Refused, invalid
 from engine.limits import LEASE_MS_MAX, LEASE_MS_MIN, MIB
-from engine.queue.events import Acked, DeadLettered, Extended, Leased, Nacked
+from engine.queue.events import Acked, DeadLettered, Extended, Leased, Nacked, Undelivered
 from engine.types import Match
 
 CLAIM_MAX: Final = 1000
@@ -53,7 +53,11 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nack(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs are given back: ready after `delay_ms`, or after backoff (None), or moved to the dead letters at once."""
+    """Jobs are given back: ready after `delay_ms`, or after backoff (None), or moved to the dead letters at once.
+
+    `delivered=False` says that nobody has begun to work on them: they are ready at once, and the delivery does not
+    count (a worker that stops gives back so what it has not started).
+    """
 
     node: str
     seqs: list[int]
@@ -61,6 +65,7 @@ class Nack(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None = 0
     reason: str | None = None
     dead_letter: bool = False
+    delivered: bool = True
 
 
 class Extend(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +110,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     waits    an answer of `gone` speaks of something staged: it must not go out before that is as durable as its class
     """
 
-    event: Acked | Nacked | Extended | None
+    event: Acked | Nacked | Undelivered | Extended | None
     moved: DeadLettered | None
     seqs: list[int]
     skipped: list[tuple[int, Skip]]

@@ -279,6 +279,9 @@ class Queue(State):
         seqs = [seq for seq, _ in good]
         if not good:
             return Settled(event=None, moved=None, seqs=seqs, skipped=skipped, waits=waits)
+        if not command.delivered:
+            undone = Undelivered(now, tuple((seq, job.deliveries - 1) for seq, job in good))
+            return Settled(event=undone, moved=None, seqs=seqs, skipped=skipped, waits=waits)
         if command.dead_letter:
             moves = []
             for seq, job in good:

@@ -120,6 +120,16 @@ def test_a_nacked_job_is_ready_at_once_or_after_its_delay() -> None:
     assert host.seqs(9) == [2]
 
 
+def test_a_job_that_nobody_began_is_given_back_without_a_delivery() -> None:
+    host = Host()
+    host.write(2)
+    host.claim(1)
+    assert host.nack(1, delivered=False).seqs == [1]
+    again = host.claim(2)
+    assert again is not None
+    assert again.jobs == ((1, 1), (2, 1))
+
+
 def test_backoff_doubles_from_a_second_to_fifteen_minutes_give_or_take_a_fifth() -> None:
     for deliveries in range(1, 70):
         full = min(1000 << (deliveries - 1), 2**40)
