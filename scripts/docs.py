@@ -22,6 +22,7 @@ from topics_cli.options import Command, Option
 from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
 from topics_daemon.config import SETTINGS, Kind, Setting, show
 from topics_daemon.head import Content
+from topics_daemon.keys import scope_names
 from topics_daemon.routes.table import ROUTES, Body, Route
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -244,14 +245,15 @@ def routes_page() -> str:
     routes = []
     for method, path, route in documented_routes():
         kinds = "" if route.body is Body.IGNORED else ", ".join(f"`{_MEDIA[kind]}`" for kind in sorted(route.kinds))
-        routes.append((method, f"`{path}`", kinds, ROUTE_ABOUT[method, path]))
+        routes.append((method, f"`{path}`", scope_names(route.scope), kinds, ROUTE_ABOUT[method, path]))
     helps = {name: text for name, _, text, _ in CONFIG_FIELDS}
     defaults = msgspec.to_builtins(TopicConfig())
     fields = [(f"`{name}`", f"`{json.dumps(value)}`", helps[name]) for name, value in defaults.items()]
     return (
         f"{_MADE}# Routes\n\nOver TCP and the Unix socket alike, HTTP/1.1. Errors are in [errors.md](errors.md). The "
-        "README shows answers; `tests/conformance/` holds every sentence of the wire.\n\n"
-        + _table(("method", "path", "body", ""), routes)
+        "README shows answers; `tests/conformance/` holds every sentence of the wire. "
+        "Where API keys are configured, a request needs one of that scope ([access](../access.md)).\n\n"
+        + _table(("method", "path", "scope", "body", ""), routes)
         + "\n## Configuration of a topic\n\nWhat `PUT /v0/topics/:topic` takes, any subset of it, and what every "
         "answer shows.\n\n" + _table(("field", "default", ""), fields)
     )

@@ -19,6 +19,8 @@ from topics_cli.exits import CONFIGURATION, Failure, usage
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 4000
 CONTEXT_FILE = ".topics.toml"
+KEY_LINE_CHARS_MAX = 4096
+"""Of a key file that is none, no more than this is read."""
 
 
 class Where:
@@ -147,17 +149,25 @@ def _read_context(path: str) -> Where | None:
 
 def find_key(key_file: str | None, where: Where) -> str:
     """The key to present, or "": --key-file > TOPICS_KEY > TOPICS_KEY_FILE > context. Never a flag with the secret."""
-    if not key_file and os.environ.get("TOPICS_KEY"):
-        return os.environ["TOPICS_KEY"].strip()
+    given = os.environ.get("TOPICS_KEY", "").strip()
+    if given and not key_file:
+        if not _is_key(given):
+            raise Failure("TOPICS_KEY holds no key", "bad_key", "a key is visible ASCII without spaces", CONFIGURATION)
+        return given
     path = key_file or os.environ.get("TOPICS_KEY_FILE") or where.key_file
     if not path:
         return ""
     try:
         with open(path, encoding="utf-8") as file:
-            key = file.readline().strip()
+            key = file.readline(KEY_LINE_CHARS_MAX).strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise Failure(f"the key file {path} cannot be read: {why}", "bad_key_file", "", CONFIGURATION) from error
-    if not key or not key.isascii() or not key.isprintable():
+    if not _is_key(key):
         raise Failure(f"the key file {path} holds no key", "bad_key_file", "its first line is the key", CONFIGURATION)
     return key
+
+
+def _is_key(text: str) -> bool:
+    """Whether a header can carry it: visible ASCII, so no line break either that would begin another header."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text

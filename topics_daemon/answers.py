@@ -118,6 +118,8 @@ def error_answer(head: Head | None, error: TopicsError, started_ns: int, *, clos
     seconds = RETRY_AFTER_S.get(error.code)
     if seconds is not None:
         extra = b"retry-after: %d\r\n" % seconds
+    if error.code is Code.UNAUTHORIZED:
+        extra = b"www-authenticate: Bearer\r\n"
     if error.code is Code.METHOD_NOT_ALLOWED and error.detail is not None:
         extra = b"allow: %b\r\n" % ", ".join(error.detail["allow"]).encode("ascii")
     return respond(head, error.status, error_body(error, started_ns), JSON, extra, close=close)

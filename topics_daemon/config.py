@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.limits import KIB, MAX_SHARDS, MIB, EngineSettings, Limits, OnCorruption
+from topics_daemon.keys import CREDENTIAL, Key, merged, parse_list, read_key_file
 
 U64_MAX: Final = 2**64 - 1
 MINUTE_MS: Final = 60_000
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     CHOICE = "choice"
     PORT = "port"
     LIST = "list"
+    KEYS = "keys"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,26 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "/run/topics/topics.sock as root, else in the data directory",
     ),
     Setting(
+        name="api_keys",
+        kind=Kind.KEYS,
+        default=(),
+        help="API keys, separated by commas: secret[:scopes[:prefixes]]; none at all = no authentication. No flag: "
+        "what a process is started with is there for all to see",
+        secret=True,
+    ),
+    _text(
+        "api_keys_file",
+        "",
+        "file of further API keys, one a line; read again on SIGHUP. The systemd credential api-keys is another",
+    ),
+    Setting(name="probe_auth", kind=Kind.FLAG, default=False, help="1 = probes need a key too"),
+    _choice(
+        "socket_auth",
+        "keys",
+        "who may do everything over the Unix socket without a key: nobody, or (peer) the daemon's own user",
+        ("keys", "peer"),
+    ),
+    Setting(
         name="allow_insecure_no_auth",
         kind=Kind.FLAG,
         default=False,
@@ -136,6 +158,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _count("max_watch_sessions", 10_000, "watch sessions; 0 = no bound"),
     _count("max_watch_topics", 256, "topics in one watch session", 1, 4096),
     _count("max_sse_connections", 10_000, "open streams; 0 = no bound"),
+    _count("max_sse_connections_per_key", 1000, "open streams of one key; 0 = no bound"),
     _size("max_header_bytes", 32 * KIB, "head of a request", KIB, MIB),
     _count("max_headers", 100, "header lines of a request", 8, 10_000),
     _size("max_url_bytes", 8 * KIB, "request line, and any other line of a head", 256, MIB),
@@ -151,9 +174,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 )
 
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
-
-NOT_YET: Final = ("api_keys", "api_keys_file")
-"""Settings whose silent neglect would open the door: named as a mistake until they have an effect."""
 
 _SIZES: Final = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "k": KIB, "m": MIB, "g": KIB * MIB}
 _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": MINUTE_MS, "min": MINUTE_MS, "h": HOUR_MS}
@@ -171,6 +191,10 @@ def parse_value(setting: Setting, raw: object) -> Any:
         if str(raw) in ("0", "1"):
             return raw in ("1", 1)
         raise ValueError("must be 0 or 1")
+    if kind is Kind.KEYS:
+        if not isinstance(raw, str):
+            raise ValueError("must be a text")
+        return parse_list(raw)
     if kind is Kind.LIST:
         parts = raw if isinstance(raw, list) else str(raw).split(",")
         if not all(isinstance(part, str) for part in parts):
@@ -210,6 +234,10 @@ class Config(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     sources: dict[str, str]
     warnings: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
+    """The API keys of all sources."""
+    wants_keys: bool = False
+    """Whether any source of keys was named, even if it holds none."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -279,8 +307,10 @@ def parse_flags(argv: Sequence[str]) -> Wants:
             continue
         flag, equals, value = word.partition("=")
         name = flag[2:].replace("-", "_") if flag.startswith("--") else ""
+        if name == "api_keys":
+            raise Mistakes(["keys are no arguments: everybody could read them; use TOPICS_API_KEYS_FILE"], 64)
         if name != "config" and (name not in BY_NAME or "_" in flag):
-            raise Mistakes([f"unknown argument {word!r}; see --help"], 64)
+            raise Mistakes([f"unknown argument {flag!r}; see --help"], 64)
         if not equals:
             if not words:
                 raise Mistakes([f"{flag} needs a value"], 64)
@@ -317,23 +347,47 @@ def load(wants: Wants, environ: Mapping[str, str]) -> Config:
         for key, raw in _read_file(path, wants.config_file is not None, mistakes).items():
             if key in BY_NAME:
                 take(BY_NAME[key], raw, f"file {path}")
-            elif key in NOT_YET:
-                mistakes.append(f"file {path}: {key} is not supported by this version")
             else:
                 mistakes.append(f"file {path}: unknown key {key!r}")
     by_variable = {setting.variable: setting for setting in SETTINGS}
     for variable, raw in sorted(environ.items()):
         if variable in by_variable:
             take(by_variable[variable], raw, f"environment {variable}")
-        elif variable in ("TOPICS_" + name.upper() for name in NOT_YET):
-            mistakes.append(f"environment: {variable} is not supported by this version")
         elif variable.startswith("TOPICS_") and variable not in _CLIENT_VARIABLES:
             warnings.append(f"unknown variable {variable} is ignored")
     for name, raw in wants.flags.items():
         take(BY_NAME[name], raw, f"flag {BY_NAME[name].flag}")
+    keys = _read_keys(values, environ, mistakes, warnings)
     if mistakes:
         raise Mistakes(mistakes)
-    return Config(values, sources, tuple(warnings))
+    return Config(values, sources, tuple(warnings), keys or (), keys is not None)
+
+
+def _read_keys(
+    values: dict[str, Any], environ: Mapping[str, str], mistakes: list[str], warnings: list[str]
+) -> tuple[Key, ...] | None:
+    """The keys of all sources together, or None when there is none."""
+    keys: list[Key] = list(values["api_keys"])
+    paths: list[str] = [values["api_keys_file"]] if values["api_keys_file"] else []
+    credential = os.path.join(environ.get("CREDENTIALS_DIRECTORY", ""), CREDENTIAL)
+    if environ.get("CREDENTIALS_DIRECTORY") and os.path.exists(credential):
+        paths.append(credential)
+    for path in paths:
+        try:
+            found, warning = read_key_file(path)
+        except OSError as error:
+            mistakes.append(f"api_keys_file {path}: {error.strerror}")
+        except ValueError as error:
+            mistakes.append(f"api_keys_file {path}: {error}")
+        else:
+            keys += found
+            if warning is not None and path != credential:
+                warnings.append(warning)
+    try:
+        return merged(keys) if keys or paths else None
+    except ValueError as error:
+        mistakes.append(f"api_keys: {error}")
+        return None
 
 
 _CLIENT_VARIABLES: Final = frozenset({"TOPICS_URL", "TOPICS_KEY", "TOPICS_KEY_FILE"})
@@ -356,8 +410,8 @@ def _read_file(path: str, required: bool, mistakes: list[str]) -> dict[str, Any]
 
 def show(setting: Setting, value: Any) -> str:
     """A value as it could be written in a file or a variable."""
-    if setting.secret and value:
-        return "********"
+    if setting.secret:
+        return "********" if value else ""
     if setting.kind is Kind.FLAG:
         return "1" if value else "0"
     if setting.kind is Kind.LIST:
@@ -397,7 +451,8 @@ def help_text(program: str) -> str:
     for setting in SETTINGS:
         choices = f" ({', '.join(setting.choices)})" if setting.choices else f" ({setting.kind.value})"
         default = show(setting, setting.default)
-        lines.append(f"  {setting.flag}{choices}, {setting.variable}, default {default or 'none set'}")
+        flag = "" if setting.secret else f"{setting.flag}{choices}, "
+        lines.append(f"  {flag}{setting.variable}, default {default or 'none set'}")
         lines.append(f"      {setting.help}")
     return "\n".join(lines) + "\n"
 

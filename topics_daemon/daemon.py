@@ -22,7 +22,7 @@ from engine.core import Core, Ticket
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.types import PageRequest
-from topics_daemon.auth import Gate, OpenGate
+from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
@@ -58,25 +58,38 @@ class Timeouts(msgspec.Struct, frozen=True):
 class Door:
     """A listener's side of a request: whose `Host` it accepts, and the heads that it has learned."""
 
-    __slots__ = ("_daemon", "_hosts", "heads")
+    __slots__ = ("_daemon", "_hosts", "_trusted", "heads", "inner")
 
-    def __init__(self, daemon: Daemon, hosts: Hosts | None) -> None:
+    def __init__(
+        self, daemon: Daemon, hosts: Hosts | None, *, trusted: bool = False, inner: Door | None = None
+    ) -> None:
         self._daemon = daemon
         self._hosts = hosts
+        self._trusted = trusted
+        """Whether all who come through it are the daemon's own user, and need no key."""
+        self.inner = inner
+        """The door for connections of the daemon's own user, where it is another one."""
         self.heads: dict[bytes, Head] = {}
+        daemon.doors.append(self)
 
     def learn(self, raw: bytes, head: Head) -> Head:
-        """Judge and route a head that was just parsed, and remember it."""
-        try:
-            check_guard(head, self._hosts)
-            assign(head, self._daemon.gate, self._daemon.limits.body_bytes)
-        except TopicsError as error:
-            head.refusal = error
-        if not head.unique and len(raw) <= HEAD_BYTES_KEPT_MAX:
+        """Judge and route a head that was just parsed, and remember it (but not for strangers: they could fill it)."""
+        self.judge(head)
+        known = head.refusal is None or head.refusal.code is not Code.UNAUTHORIZED
+        if known and not head.unique and len(raw) <= HEAD_BYTES_KEPT_MAX:
             if len(self.heads) >= HEADS_MAX:
                 del self.heads[next(iter(self.heads))]
             self.heads[raw] = head
         return head
+
+    def judge(self, head: Head) -> None:
+        """Give a head its route and caller, or the refusal of every request with it."""
+        daemon = self._daemon
+        try:
+            check_guard(head, self._hosts)
+            assign(head, daemon.gate, self._trusted, daemon.limits.body_bytes)
+        except TopicsError as error:
+            head.refusal = error
 
 
 class Daemon:
@@ -87,7 +100,8 @@ class Daemon:
         self.log = log
         self.loop = loop
         self.limits = config.limits()
-        self.gate: Gate = OpenGate()
+        self.gate = Gate(config.keys, closed=config.wants_keys, probe_auth=config["probe_auth"])
+        self.doors: list[Door] = []
         self.started_s = time.monotonic()
         self.core: Core | None = None
         self.engine: Core = cast(Core, None)
@@ -104,7 +118,6 @@ class Daemon:
         """The loop's time as of the last look at the deadlines."""
         self.read_memo: dict[bytes, tuple[PageRequest, int]] = {}
         """Bodies of reads, and what they ask for (`routes.diff`)."""
-        self.inflight = 0
         self.inflight_max: int = config["max_inflight_per_key"] or sys.maxsize
         self.buffered_bytes = 0
         self.buffer_bytes_max: int = config["max_request_buffer_bytes"]
@@ -129,7 +142,7 @@ class Daemon:
 
     # -- what requests need ----------------------------------------------------------------------------------------
 
-    def check_serving(self, route: Route) -> None:
+    def check_serving(self, route: Route, caller: Caller) -> None:
         """Raise why this request is not taken now; probes always are."""
         if route.probe:
             return
@@ -137,7 +150,7 @@ class Daemon:
             raise Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping")
         if not self.serving:
             raise self.not_ready()
-        if self.inflight >= self.inflight_max:
+        if caller.inflight >= self.inflight_max:
             raise Unavailable(
                 Code.THROTTLED,
                 "too many requests are in flight; try again",
@@ -165,6 +178,19 @@ class Daemon:
         incident = secrets.token_hex(8)
         self.log.error("internal error", id=incident, **describe(error))
         return Unavailable(Code.INTERNAL, "a bug in the daemon; its log has more under this id", {"id": incident})
+
+    def change_keys(self, config: Config) -> int:
+        """Take other keys over: judge anew what was judged, and end what is open on the word of a key that is gone.
+
+        Returns how many keys are gone. Requests that the engine has already taken get their answers.
+        """
+        gone = self.gate.change(config.keys)
+        for door in self.doors:
+            door.heads.clear()
+        for connection in list(self.connections):
+            connection.judge_again()
+        self.pump.judge_again()
+        return gone
 
     # -- the drive -------------------------------------------------------------------------------------------------
 

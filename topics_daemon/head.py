@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 import msgspec
 
 from engine.errors import Code, Refused, TopicsError
+from topics_daemon.keys import presented
 
 if TYPE_CHECKING:
+    from topics_daemon.auth import Caller
     from topics_daemon.routes.table import Route
 
 REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) ([!-~]+) HTTP/1\.([01])\r\n")
@@ -60,9 +62,11 @@ class Head:
 
     __slots__ = (
         "accept",
+        "caller",
         "chunked",
         "coding",
         "content",
+        "credential",
         "expects_continue",
         "framed",
         "gzip",
@@ -101,6 +105,10 @@ class Head:
         self.content = Content.NONE
         self.coding = "identity"
         self.accept = ""
+        self.credential: bytes | None = None
+        """The digest of the key that is presented, or None when there is no Authorization header."""
+        self.caller: Caller = cast("Caller", None)
+        """Who asks; given together with the route."""
         self.gzip = False
         """Whether the answer may be compressed."""
         self.expects_continue = False
@@ -218,6 +226,8 @@ def _read_headers(head: Head, headers: list[tuple[bytes, bytes]]) -> None:
     head.host = _text(seen, b"host")
     if head.host is None and head.minor == 1:
         raise _bad("a request needs a Host header")
+    authorization = seen.get(b"authorization")
+    head.credential = None if authorization is None else presented(authorization)
     head.origin = _text(seen, b"origin")
     head.sec_fetch_site = _text(seen, b"sec-fetch-site")
     key = seen.get(b"idempotency-key")

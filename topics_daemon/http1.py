@@ -18,6 +18,7 @@ Deadlines are kept by one coarse timer of the daemon, which calls `check` now an
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import socket
 import struct
@@ -75,6 +76,15 @@ CLOSED: Final = Phase.CLOSED
 # A member of an enum costs 120 ns to reach, a global 40, and a request passes a dozen of them.
 
 
+def is_own_user(sock: socket.socket | None) -> bool:
+    """Whether the other side of a Unix connection runs as the daemon's own user (SO_PEERCRED, as numbers)."""
+    if sock is None:
+        return False
+    size = struct.calcsize("iII")
+    _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return bool(uid == os.geteuid())
+
+
 class Exchange:
     """A request whose answer is not there yet: it holds its place in the order of answers."""
 
@@ -90,7 +100,8 @@ class Exchange:
         self.counted = counted
         """Whether it counts as in flight (long polls do not)."""
         if counted:
-            connection.daemon.inflight += 1
+            assert head is not None
+            head.caller.inflight += 1
         connection.pending.append(self)
         connection.fast = False
 
@@ -100,7 +111,8 @@ class Exchange:
             return
         self.answer = answer
         if self.counted:
-            self.connection.daemon.inflight -= 1
+            assert self.head is not None
+            self.head.caller.inflight -= 1
         self.connection.settle()
 
     def fail(self, error: TopicsError) -> None:
@@ -174,6 +186,9 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         daemon = self.daemon
         self.heard = daemon.coarse_s
+        if self.door.inner is not None and is_own_user(transport.get_extra_info("socket")):
+            self.door = self.door.inner
+            self.heads = self.door.heads
         refusal = daemon.refuse_connection()
         daemon.connections.add(self)
         if refusal is not None:
@@ -398,8 +413,8 @@ class Connection(asyncio.Protocol):
                 raise head.refusal
             route = head.route
             assert route is not None
-            if not daemon.serving or daemon.inflight >= daemon.inflight_max:
-                daemon.check_serving(route)
+            if not daemon.serving or head.caller.inflight >= daemon.inflight_max:
+                daemon.check_serving(route, head.caller)
             answer = route.handler(daemon, self, head, body, started_ns)
             if answer is None:
                 if len(self.pending) == 1:
@@ -503,6 +518,13 @@ class Connection(asyncio.Protocol):
         self.fast = False
         self.stream = stream
         self._inbuf = bytearray()
+
+    def judge_again(self) -> None:
+        """The keys have changed: what was decided about the request that is coming in may not hold any more."""
+        if self._head is not None and self._head.refusal is None:
+            # A copy: requests with the same head may be in flight, and are counted for whom it says.
+            self._head = copy.copy(self._head)
+            self.door.judge(self._head)
 
     def cut(self) -> None:
         """Close at once, and drop what the other side has not taken, in the kernel too."""

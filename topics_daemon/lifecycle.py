@@ -159,7 +159,8 @@ class Life:
                 await self.loop.create_server(lambda: Connection(daemon, door), sock=sock, backlog=BACKLOG)
             )
         if self._unix is not None:
-            inner = Door(daemon, None)
+            own = Door(daemon, None, trusted=True) if config["socket_auth"] == "peer" else None
+            inner = Door(daemon, None, inner=own)
             self._servers.append(
                 await self.loop.create_unix_server(
                     lambda: Connection(daemon, inner), sock=self._unix.sock, backlog=BACKLOG
@@ -229,7 +230,10 @@ class Life:
         self._stop.set()
 
     def on_hangup(self, reread: Callable[[], Config]) -> None:
-        """SIGHUP: take the log level over from the configuration, and say what else has changed but needs a restart."""
+        """SIGHUP: take keys and log level over from the configuration, and say what else would need a restart.
+
+        A configuration with a mistake in it changes nothing: keys that were there stay.
+        """
         try:
             config = reread()
         except Mistakes as error:
@@ -237,9 +241,12 @@ class Life:
                 self.log.error("configuration", error=line)
             return
         self.log.set_level(config["log_level"])
-        self.log.info("configuration read again", log_level=config["log_level"])
+        gone = self.daemon.change_keys(config)
+        self.log.info("configuration read again", log_level=config["log_level"], keys=len(config.keys), keys_gone=gone)
+        if self.daemon.gate.closed and not config.keys:
+            self.log.warning("no keys are left", means="every request is refused until there are some")
         for name, value in config.values.items():
-            if name not in ("log_level", "max_connections") and value != self.config[name]:
+            if name not in ("log_level", "max_connections", "api_keys", "api_keys_file") and value != self.config[name]:
                 self.log.warning("needs a restart", setting=name)
 
     def on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -68,8 +68,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(config: Config) -> None:
-    """Refuse to serve the world without keys."""
-    if config["port"] == "none" or is_loopback(config["host"]) or config["allow_insecure_no_auth"]:
+    """Refuse to serve the world without keys, and nobody at all for want of them."""
+    if config.wants_keys and not config.keys:
+        raise Mistakes(["api_keys_file holds no key: nobody could do anything; leave it out for no authentication"])
+    if config.keys or config["port"] == "none" or is_loopback(config["host"]) or config["allow_insecure_no_auth"]:
         return
     mistake = (
         f"host {config['host']} is not loopback and no keys are configured: anyone who can reach it could read and "

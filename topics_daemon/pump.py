@@ -45,6 +45,8 @@ class Waiter(Protocol):
 
     def fail(self, error: TopicsError) -> None: ...
 
+    def refusal(self) -> TopicsError | None: ...
+
 
 class Frame:
     """A page as it was read and rendered for whoever stands there."""
@@ -128,6 +130,7 @@ class Pump:
         if session.stream is not None:
             session.stream.end(410, "taken_over")
         session.stream = stream
+        session.caller.streams += 1
         self._streams[stream] = None
         for name, place in session.places.items():
             if not place.gone:
@@ -137,15 +140,23 @@ class Pump:
         self.enqueue(stream)
 
     def check_room(self, session: Session) -> None:
-        """Raise the 429 of the cap on streams; a takeover needs no room."""
+        """Raise the 429 of a cap on streams; a takeover needs no room."""
+        if session.stream is not None:
+            return
+        caller = session.caller
+        own_max: int = self.daemon.config["max_sse_connections_per_key"]
+        if own_max and caller.keyed and caller.streams >= own_max:
+            detail = {"limit": "max_sse_connections_per_key", "max": own_max}
+            raise Refused(Code.THROTTLED, "too many open streams of this key", detail)
         maximum: int = self.daemon.config["max_sse_connections"]
-        if maximum and len(self._streams) >= maximum and session.stream is None:
+        if maximum and len(self._streams) >= maximum:
             raise Refused(Code.THROTTLED, "too many open streams", {"limit": "max_sse_connections", "max": maximum})
 
     def remove(self, stream: Stream) -> None:
         """A stream has ended; its session waits for the next one."""
         if self._streams.pop(stream, self) is self:
             return
+        stream.session.caller.streams -= 1
         for name in stream.session.places:
             self.unfollow(stream, name)
         if stream.session.stream is stream:
@@ -274,6 +285,18 @@ class Pump:
                 stream.beat(now, self.daemon.engine.now())
                 stream.wrote_s = now
             self._plan_beat(stream)
+
+    def judge_again(self) -> None:
+        """The keys have changed: end what waits or streams on the word of a key that may not do so any more."""
+        for waiter in {waiter for waiters in self._waiters.values() for waiter in waiters}:
+            error = waiter.refusal()
+            if error is not None:
+                waiter.gone()
+                waiter.fail(error)
+        for stream in list(self._streams):
+            error = stream.session.caller.refusal(stream.session.places)
+            if error is not None:
+                stream.end(error.status, error.code.value)
 
     def shut(self) -> None:
         """The daemon stops: long polls get what there is, streams their last event."""

@@ -15,6 +15,7 @@ from engine.types import PageRequest
 from topics_daemon.sse import JSON_ID_TOPICS_MAX, pack_position, unpack_position
 
 if TYPE_CHECKING:
+    from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
     from topics_daemon.streams import Stream
 
@@ -45,12 +46,21 @@ class Place:
 class Session:
     """One reader's subscription."""
 
-    __slots__ = ("alone", "heartbeat_s", "idle_since", "places", "shape", "shape_id", "stream", "wid")
+    __slots__ = ("alone", "caller", "heartbeat_s", "idle_since", "places", "shape", "shape_id", "stream", "wid")
 
     def __init__(
-        self, wid: str, places: dict[str, Place], shape: PageRequest, shape_id: int, heartbeat_s: float, now: float
+        self,
+        wid: str,
+        caller: Caller,
+        places: dict[str, Place],
+        shape: PageRequest,
+        shape_id: int,
+        heartbeat_s: float,
+        now: float,
     ) -> None:
         self.wid = wid
+        self.caller = caller
+        """Who made it: nobody else may open its stream."""
         self.places = places
         self.alone = len(places) == 1
         """Whether it follows one topic only, as most do."""
@@ -62,6 +72,14 @@ class Session:
         self.stream: Stream | None = None
         self.idle_since = now
         """When its last stream ended."""
+
+    def check_caller(self, caller: Caller) -> None:
+        """Raise why `caller` may not open the stream: the id alone is no credential."""
+        refusal = caller.refusal(self.places)
+        if refusal is not None:
+            raise refusal
+        if caller is not self.caller:
+            raise Refused(Code.FORBIDDEN, "this watch session was opened with another key")
 
     def position(self) -> bytes:
         """The id for where it stands now."""
@@ -95,7 +113,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_wid)
 
-    def add(self, places: dict[str, Place], shape: PageRequest, heartbeat_s: float) -> Session:
+    def add(self, caller: Caller, places: dict[str, Place], shape: PageRequest, heartbeat_s: float) -> Session:
         """Make a session; raises the 429 of the cap."""
         maximum: int = self._daemon.config["max_watch_sessions"]
         if maximum and len(self._by_wid) >= maximum:
@@ -108,7 +126,7 @@ class Sessions:
                 )
         wid = "wid_" + secrets.token_urlsafe(16)
         now = self._daemon.loop.time()
-        session = self._by_wid[wid] = Session(wid, places, shape, self._shape_id(shape), heartbeat_s, now)
+        session = self._by_wid[wid] = Session(wid, caller, places, shape, self._shape_id(shape), heartbeat_s, now)
         return session
 
     def _shape_id(self, shape: PageRequest) -> int:

@@ -132,6 +132,11 @@ class Catalog:
             raise topic_not_found(name)
         return slot
 
+    def count(self, prefix: str) -> int:
+        """How many visible topics there are whose names begin with `prefix`."""
+        # No name holds the sign behind the last one of ASCII, so it stands behind all that may follow the prefix.
+        return bisect_left(self.names, prefix + "\x7f") - bisect_left(self.names, prefix)
+
     def page(self, prefix: str, size: int, after: str) -> tuple[list[Slot], bool]:
         """Up to `size` visible topics after a name, and whether there are more."""
         start = max(bisect_left(self.names, prefix), bisect_right(self.names, after) if after else 0)

@@ -28,8 +28,6 @@ KEY_ENTRIES = (
 )
 DOORS = ("tcp", "unix", "tcp with keys", "unix with keys")
 
-NO_KEYS_YET = "TOPICS_API_KEYS is not supported by this version"
-
 Doors = dict[str, tuple[Target, Keys]]
 
 
@@ -106,16 +104,12 @@ def _is_ready(target: Target) -> bool:
 
 @contextmanager
 def all_doors() -> Iterator[Doors]:
-    """Both daemons, over TCP and the Unix socket; only the one without keys where the version has no keys yet."""
+    """Both daemons, over TCP and the Unix socket."""
     with ExitStack() as stack:
         free = stack.enter_context(running(None))
         doors: Doors = {"tcp": (free.tcp, Keys()), "unix": (free.unix, Keys())}
-        try:
-            keyed = stack.enter_context(running(KEY_ENTRIES))
-            doors |= {"tcp with keys": (keyed.tcp, KEYS), "unix with keys": (keyed.unix, KEYS)}
-        except NoDaemon as error:
-            if NO_KEYS_YET not in str(error):
-                raise
+        keyed = stack.enter_context(running(KEY_ENTRIES))
+        doors |= {"tcp with keys": (keyed.tcp, KEYS), "unix with keys": (keyed.unix, KEYS)}
         yield doors
 
 

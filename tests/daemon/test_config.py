@@ -16,6 +16,8 @@ from topics_daemon.config import (
     parse_flags,
     print_config,
 )
+from topics_daemon.keys import digest_of
+from topics_daemon.listen import check_exposure
 
 
 def loaded(*flags: str, **environ: str) -> Config:
@@ -87,10 +89,96 @@ def test_an_unknown_variable_is_a_warning_and_one_of_the_client_is_nothing() -> 
     assert loaded(TOPICS_URL="http://localhost", TOPICS_KEY="x").warnings == ()
 
 
-def test_keys_that_would_not_be_honoured_are_a_mistake_that_does_not_show_them() -> None:
-    lines = mistakes(TOPICS_API_KEYS="secret:r")
-    assert "TOPICS_API_KEYS" in lines[0]
-    assert "secret" not in "".join(lines)
+@pytest.mark.parametrize(
+    "entry", ["s3cret:x", "s3cret:read:/", "ok,:read", "s3cret:read+", "ok:r:a|", "s3 cret", "ok,"]
+)
+def test_a_malformed_key_is_a_mistake_that_does_not_show_it(entry: str) -> None:
+    lines = mistakes(TOPICS_API_KEYS=entry)
+    assert len(lines) == 1
+    assert lines[0].startswith("environment TOPICS_API_KEYS: api_keys entry ")
+    assert "s3" not in lines[0]
+    assert "ok" not in lines[0].removeprefix("environment TOPICS_API_KEYS")
+
+
+def test_keys_come_from_the_variable_the_file_and_the_credential_together(tmp_path: Path) -> None:
+    file, credential = tmp_path / "keys", tmp_path / "api-keys"
+    file.write_text("two:r:tenant42:|a.\n\n  three:w \r\n")
+    credential.write_text("four\n")
+    file.chmod(0o600)
+    config = loaded(
+        TOPICS_API_KEYS="one:read+write", TOPICS_API_KEYS_FILE=str(file), CREDENTIALS_DIRECTORY=str(tmp_path)
+    )
+    assert config.wants_keys
+    assert [key.digest for key in config.keys] == [digest_of(name) for name in (b"one", b"two", b"three", b"four")]
+    assert config.keys[1].prefixes == ("a.", "tenant42:")
+    assert config.warnings == ()
+
+
+def test_no_source_of_keys_is_not_the_same_as_an_empty_one(tmp_path: Path) -> None:
+    empty = tmp_path / "keys"
+    empty.write_text("\n")
+    empty.chmod(0o600)
+    assert not loaded(TOPICS_API_KEYS="").wants_keys
+    config = loaded(TOPICS_API_KEYS_FILE=str(empty))
+    assert config.wants_keys
+    assert config.keys == ()
+    with pytest.raises(Mistakes):
+        check_exposure(config)
+
+
+def test_a_key_file_that_others_can_write_or_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("key\n")
+    file.chmod(0o622)
+    assert "can be written by others" in mistakes(TOPICS_API_KEYS_FILE=str(file))[0]
+    file.chmod(0o644)
+    assert "can be read by others" in loaded(TOPICS_API_KEYS_FILE=str(file)).warnings[0]
+    assert "No such file" in mistakes(TOPICS_API_KEYS_FILE=str(tmp_path / "none"))[0]
+    file.chmod(0o600)
+    file.write_text("good\nlong-secret:nonsense\n")
+    assert mistakes(TOPICS_API_KEYS_FILE=str(file))[0].startswith(f"api_keys_file {file}: line 2 is malformed")
+
+
+def test_no_key_shows_in_a_repr_nor_in_what_print_config_prints() -> None:
+    config = loaded(TOPICS_API_KEYS="s3cret:read:tenant42:")
+    text = print_config(config)
+    assert 'api_keys = "********"  # environment TOPICS_API_KEYS' in text
+    for shown in (repr(config), str(config.keys[0]), f"{config.values}", text):
+        assert "s3cret" not in shown
+        assert digest_of(b"s3cret").hex() not in shown
+        assert repr(digest_of(b"s3cret")) not in shown
+    # What was masked must not become a key by being used as a file.
+    assert mistakes(TOPICS_API_KEYS="********")
+
+
+@pytest.mark.parametrize("argv", [["--api-keys", "s3cret"], ["--api-keys=s3cret"], ["--apikeys=s3cret"]])
+def test_a_key_is_no_argument_and_is_not_repeated(argv: list[str]) -> None:
+    with pytest.raises(Mistakes) as caught:
+        parse_flags(argv)
+    assert caught.value.exit_code == 64
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "starts"),
+    [
+        ("127.0.0.1", {}, True),
+        ("0.0.0.0", {}, False),
+        ("::", {}, False),
+        ("0.0.0.0", {"TOPICS_API_KEYS": "key"}, True),
+        ("0.0.0.0", {"TOPICS_ALLOW_INSECURE_NO_AUTH": "1"}, True),
+        ("0.0.0.0", {"TOPICS_PORT": "none"}, True),
+        ("example.org", {}, False),
+    ],
+)
+def test_an_open_address_needs_keys_or_somebody_who_insists(host: str, more: dict[str, str], starts: bool) -> None:
+    config = loaded(TOPICS_HOST=host, **more)
+    if starts:
+        check_exposure(config)
+        return
+    with pytest.raises(Mistakes) as caught:
+        check_exposure(config)
+    assert caught.value.exit_code == 78
 
 
 @pytest.mark.parametrize("argv", [["--colour", "red"], ["--port"], ["port"], ["--max_topics", "1"], ["-p", "1"]])
@@ -114,7 +202,7 @@ def test_what_print_config_prints_can_be_used_as_a_file(tmp_path: Path) -> None:
 def test_help_names_every_flag_variable_and_default() -> None:
     text = help_text("topicsd")
     for setting in SETTINGS:
-        assert f"{setting.flag} " in text
+        assert (f"{setting.flag} " in text) is not setting.secret
         assert setting.variable in text
         assert setting.help in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import Code, Refused
-from topics_daemon.auth import OpenGate
+from topics_daemon.auth import Gate
 from topics_daemon.guard import Hosts, check
 from topics_daemon.head import Bounds, Content, Head, parse, parse_query, quality, takes_events, unescape, wants_lines
 from topics_daemon.routes.table import ROUTES, assign
@@ -150,7 +150,7 @@ def test_the_same_origin_passes() -> None:
 
 def routed(line: str, *lines: str) -> Head:
     head = read(*lines, line=line)
-    assign(head, OpenGate(), 1000)
+    assign(head, Gate((), closed=False, probe_auth=False), False, 1000)
     return head
 
 

@@ -160,12 +160,6 @@ def test_damaged_data_is_refused_with_76(tmp_path: Path) -> None:
     assert ended.returncode == 76, ended.stderr
 
 
-def test_keys_that_could_not_be_honoured_stop_the_start(tmp_path: Path) -> None:
-    ended = run("--data-dir", str(tmp_path / "d"), "--port", "0", TOPICS_API_KEYS="secret:r")
-    assert ended.returncode == 78
-    assert "secret" not in ended.stderr
-
-
 def test_the_first_signal_lets_what_is_in_flight_end(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     head = daemon.write("t", 1)["head_seq"]

@@ -9,7 +9,8 @@ import msgspec
 
 from engine.errors import invalid
 from engine.limits import PAGE_BYTES_DEFAULT, PAGE_RECORDS_DEFAULT, Limits
-from engine.types import U64_MAX, PageRequest, parse_match
+from engine.types import U64_MAX, ConfigChanges, PageRequest, parse_match
+from topics_daemon.auth import Caller
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -41,6 +42,12 @@ def in_range(value: int | None, name: str, default: int, low: int = 0, high: int
     if not low <= value <= high:
         raise invalid(f"{name} must be between {low} and {high}", name)
     return value
+
+
+def check_config_names(caller: Caller, changes: ConfigChanges) -> None:
+    """Raise the 403 for a name in a configuration that the caller may not use."""
+    if isinstance(changes.dead_letter, str):
+        caller.check(changes.dead_letter)
 
 
 class ReadIn(msgspec.Struct, kw_only=True):

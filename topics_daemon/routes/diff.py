@@ -145,6 +145,11 @@ class Poll(Exchange):
                 page_answer(self.head, self._name.encode("ascii"), page, self._warnings, self.started_ns),
             )
 
+    def refusal(self) -> TopicsError | None:
+        """Why its caller may not wait any longer, now that the keys are others."""
+        assert self.head is not None
+        return self.head.caller.refusal((self._name,))
+
     def gone(self) -> None:
         self._stop()
 
@@ -290,6 +295,11 @@ class ManyPoll(Exchange):
         self.gone()
         self.finish(pages.answer(self.head, self._warnings, self.started_ns))
 
+    def refusal(self) -> TopicsError | None:
+        """Why its caller may not wait any longer, now that the keys are others."""
+        assert self.head is not None
+        return self.head.caller.refusal(self._requests)
+
     def gone(self) -> None:
         self._timer.cancel()
         self._daemon.pump.forget(self, self._requests)
@@ -304,7 +314,7 @@ def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
         raise invalid(f"topics must hold 1 to {TOPICS_PER_DIFF_MAX} topics", "topics")
     requests: dict[str, PageRequest] = {}
     for name, part in read.topics.items():
-        check_topic_name(name, "topics")
+        head.caller.check(check_topic_name(name, "topics"))
         if part.node is None:
             part.node = read.node
         requests[name] = page_request(part, daemon.limits)

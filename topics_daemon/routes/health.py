@@ -22,7 +22,10 @@ def health(daemon: Daemon, connection: Connection, head: Head, body: bytes, star
 
 
 def ready(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
-    """`GET /v0/ready`: recovered, not stopping, and the log takes writes."""
+    """`GET /v0/ready`: recovered, not stopping, and the log takes writes.
+
+    `topics` are those that the key may use; where keys are asked for, whoever shows none is told of none.
+    """
     if daemon.draining:
         raise Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping")
     core = daemon.core
@@ -33,5 +36,12 @@ def ready(daemon: Daemon, connection: Connection, head: Head, body: bytes, start
         raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({why}); restart the daemon")
     if core.commit.stalled:
         raise Unavailable(Code.NOT_READY, "the disk has not answered a sync in time", {"replay_progress": 1.0})
-    answer = {"status": "ready", "wal_replay_complete": True, "topics": len(core.catalog.tip)}
+    caller = head.caller
+    if not caller.scopes:
+        topics = 0
+    elif not caller.prefixes:
+        topics = len(core.catalog.tip)
+    else:
+        topics = sum(map(core.catalog.count, caller.prefixes))
+    answer = {"status": "ready", "wal_replay_complete": True, "topics": topics}
     return json_answer(head, 200, answer, None, started_ns)

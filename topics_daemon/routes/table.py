@@ -15,9 +15,10 @@ import msgspec
 
 from engine.errors import Code, Refused
 from engine.names import check_topic_name
-from topics_daemon.auth import Gate
+from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
 from topics_daemon.head import Content, Head, unescape
+from topics_daemon.keys import Scope, digest_of
 from topics_daemon.routes import delete, diff, health, records, topics, watch, write
 
 if TYPE_CHECKING:
@@ -40,12 +41,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path."""
 
     handler: Handler
+    scope: Scope
+    """What the caller's key must be good for."""
     body: Body = Body.IGNORED
     kinds: frozenset[Content] = frozenset({Content.JSON})
     pipelines: bool = False
     """Whether it may run before the answers of earlier requests like it are there (writes, which then share a tick)."""
     probe: bool = False
-    """Whether it is answered while the daemon is not ready."""
+    """Whether it is answered while the daemon is not ready, and without a key."""
+    whole: bool = False
+    """Whether it is about the whole store, so that a key which is limited to some names may not use it."""
+    late: bool = False
+    """Whether the handler itself asks who is there, because something comes before it (an unknown watch id)."""
 
 
 _WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
@@ -53,24 +60,28 @@ _ANY_NAME: Final = ":topic"
 _ANY_PARAM: Final = ":param"
 
 ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
-    ("healthz",): {"GET": Route(handler=health.health, probe=True)},
-    ("readyz",): {"GET": Route(handler=health.ready, probe=True)},
-    ("v0", "health"): {"GET": Route(handler=health.health, probe=True)},
-    ("v0", "ready"): {"GET": Route(handler=health.ready, probe=True)},
-    ("v0", "topics"): {"GET": Route(handler=topics.list_topics)},
+    ("healthz",): {"GET": Route(handler=health.health, scope=Scope.NONE, probe=True)},
+    ("readyz",): {"GET": Route(handler=health.ready, scope=Scope.NONE, probe=True)},
+    ("v0", "health"): {"GET": Route(handler=health.health, scope=Scope.NONE, probe=True)},
+    ("v0", "ready"): {"GET": Route(handler=health.ready, scope=Scope.NONE, probe=True)},
+    ("v0", "topics"): {"GET": Route(handler=topics.list_topics, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME): {
-        "GET": Route(handler=topics.get_topic),
-        "PUT": Route(handler=topics.put_topic, body=Body.OPTIONAL),
-        "DELETE": Route(handler=topics.drop_topic),
-        "POST": Route(handler=write.write_topic, body=Body.REQUIRED, kinds=_WRITE_KINDS, pipelines=True),
+        "GET": Route(handler=topics.get_topic, scope=Scope.READ),
+        "PUT": Route(handler=topics.put_topic, scope=Scope.ADMIN, body=Body.OPTIONAL),
+        "DELETE": Route(handler=topics.drop_topic, scope=Scope.DELETE),
+        "POST": Route(
+            handler=write.write_topic, scope=Scope.WRITE, body=Body.REQUIRED, kinds=_WRITE_KINDS, pipelines=True
+        ),
     },
-    ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, body=Body.OPTIONAL)},
-    ("v0", "topics", _ANY_NAME, "delete"): {"POST": Route(handler=delete.delete_records, body=Body.OPTIONAL)},
-    ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record)},
-    ("v0", "write"): {"POST": Route(handler=write.write_topics, body=Body.REQUIRED, pipelines=True)},
-    ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, body=Body.REQUIRED)},
-    ("v0", "watch"): {"POST": Route(handler=watch.open_session, body=Body.REQUIRED)},
-    ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream)},
+    ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, scope=Scope.READ, body=Body.OPTIONAL)},
+    ("v0", "topics", _ANY_NAME, "delete"): {
+        "POST": Route(handler=delete.delete_records, scope=Scope.DELETE, body=Body.OPTIONAL)
+    },
+    ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
+    ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
+    ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
+    ("v0", "watch"): {"POST": Route(handler=watch.open_session, scope=Scope.READ, body=Body.REQUIRED)},
+    ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True)},
 }
 
 
@@ -98,8 +109,8 @@ def _find(path: str) -> tuple[dict[str, Route], list[str]]:
     raise _not_found()
 
 
-def assign(head: Head, gate: Gate, body_bytes_max: int) -> None:
-    """Give `head` its route and variables; raises the refusal that depends on nothing but the head."""
+def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
+    """Give `head` its route, caller and variables; raises the refusal that depends on the head and the keys alone."""
     if not head.path.startswith("/"):
         raise _not_found()
     methods, values = _find(head.path)
@@ -110,14 +121,35 @@ def assign(head: Head, gate: Gate, body_bytes_max: int) -> None:
             Code.METHOD_NOT_ALLOWED, f"this path takes {', '.join(allowed)}", {"method": head.method, "allow": allowed}
         )
     head.route = route
-    gate.admit(head)
+    _admit(head, route, gate, trusted)
     if values and len(head.path.split("/")) > 3 and head.path.startswith("/v0/topics/"):
         head.name = check_topic_name(unescape(values[0]))
         head.name_bytes = head.name.encode("ascii")
+        head.caller.check(head.name)
         values = values[1:]
     if values:
         head.param = unescape(values[0])
     _check_body(head, route, body_bytes_max)
+
+
+def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
+    """Find out who asks: 401, then the 403 of scopes."""
+    credential = head.credential
+    if route.late:
+        # A browser's EventSource cannot set headers, so streams (and nothing else) take the key from the query too.
+        token = head.query.pop("token", None)
+        if token is not None and credential is None:
+            credential = digest_of(token.encode())
+    caller = gate.find(credential, trusted=trusted)
+    if route.late or (route.probe and not gate.probe_auth):
+        head.caller = caller or gate.nobody
+        return
+    if caller is None:
+        raise unauthorized()
+    head.caller = caller
+    caller.require(route.scope)
+    if route.whole and caller.prefixes:
+        raise forbidden_name()
 
 
 def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:

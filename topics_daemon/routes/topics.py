@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from topics_daemon.answers import NDJSON, json_answer, respond
 from topics_daemon.decode import check_names, decode_changes
 from topics_daemon.head import Head, wants_lines
 from topics_daemon.http1 import Exchange
-from topics_daemon.routes.asked import flag, number
+from topics_daemon.routes.asked import check_config_names, flag, number
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -49,7 +50,9 @@ class PutExchange(Exchange):
             self.fail(ticket.error)
             return
         put = ticket.value()
-        answer = {"topic": put.topic, "created": put.created, "config": put.config, "epoch": put.epoch}
+        assert self.head is not None
+        config = self.head.caller.shown(put.config)
+        answer: dict[str, Any] = {"topic": put.topic, "created": put.created, "config": config, "epoch": put.epoch}
         answer["performance"] = {"fsync_ms": ticket.sync_ns / 1e6}
         self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
 
@@ -67,10 +70,11 @@ class DropExchange(Exchange):
             self.fail(ticket.error)
             return
         dropped = ticket.value()
+        assert self.head is not None
         answer = {
             "topic": dropped.topic,
             "deleted": dropped.deleted,
-            "routers_removed": dropped.routers_removed,
+            "routers_removed": [name for name in dropped.routers_removed if self.head.caller.allows(name)],
             "performance": {"fsync_ms": ticket.sync_ns / 1e6},
         }
         self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
@@ -81,6 +85,7 @@ def put_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     changes = decode_changes(body, daemon.limits, warnings)
+    check_config_names(head.caller, changes)
     ticket = daemon.engine.put_topic(head.name, changes)
     exchange = PutExchange(connection, head, started_ns)
     exchange.warnings = warnings
@@ -110,6 +115,7 @@ def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
     daemon.reading()
     state = daemon.engine.state(head.name, touch=flag(head.query, "touch", True))
     answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
+    answer["config"] = head.caller.shown(state.config)
     damage = answer.pop("damage")
     if damage:
         answer["damage"] = [{"from": first, "to": last} for first, last in damage]
@@ -128,7 +134,7 @@ def list_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     size = min(size or LIST_PAGE_DEFAULT, daemon.limits.list_page)
     after = _read_cursor(query["cursor"]) if "cursor" in query else ""
     daemon.reading()
-    states, following = daemon.engine.list_topics(query.get("prefix", ""), size, after)
+    states, following = _listed(daemon, head.caller.ranges(query.get("prefix", "")), size, after)
     rows = [_row(state) for state in states]
     page: dict[str, Any] = {}
     if following is not None:
@@ -139,6 +145,16 @@ def list_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
         lines.append(encode({"$page": page}))
         return respond(head, 200, b"\n".join(lines) + b"\n", NDJSON)
     return json_answer(head, 200, {"topics": rows, **page}, warnings, started_ns)
+
+
+def _listed(daemon: Daemon, ranges: Sequence[str], size: int, after: str) -> tuple[list[TopicState], str | None]:
+    """A page of the topics whose names begin with one of `ranges` (ascending), and its last name when more follow."""
+    states: list[TopicState] = []
+    for prefix in ranges:
+        states += daemon.engine.list_topics(prefix, size + 1 - len(states), after)[0]
+        if len(states) > size:
+            return states[:size], states[size - 1].topic
+    return states, None
 
 
 def _row(state: TopicState) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
     if not 1 <= len(read.topics) <= maximum:
         raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
     for name, part in read.topics.items():
-        check_topic_name(name, "topics")
+        head.caller.check(check_topic_name(name, "topics"))
         _check_place(part or PlaceIn())
     limits = daemon.limits
     heartbeat_ms = in_range(read.heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
@@ -108,7 +108,7 @@ def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes
             "epoch": state.epoch,
         }
     heartbeat_s = min(max(heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX) / 1000
-    session = daemon.sessions.add(places, shape, heartbeat_s)
+    session = daemon.sessions.add(head.caller, places, shape, heartbeat_s)
     answer: dict[str, Any] = {
         "wid": session.wid,
         "stream_url": f"/v0/watch/{session.wid}",
@@ -135,6 +135,7 @@ def _place(name: str, part: PlaceIn, state: TopicState) -> Place:
 def open_stream(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
     """`GET /v0/watch/:wid`: from here on the connection is a stream."""
     session = daemon.sessions.find(head.param)
+    session.check_caller(head.caller)
     if not takes_events(head):
         raise Refused(Code.NOT_ACCEPTABLE, "this is a stream: Accept must allow text/event-stream")
     daemon.pump.check_room(session)

@@ -16,7 +16,7 @@ from engine.commands import Batch
 from engine.core import Ticket
 from engine.errors import TopicsError, invalid
 from engine.names import check_topic_name
-from engine.types import AppendResult
+from engine.types import AppendResult, ConfigChanges
 from topics_daemon.answers import CREATED_JSON, OK_JSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import (
     Write,
@@ -29,9 +29,11 @@ from topics_daemon.decode import (
 )
 from topics_daemon.head import Content, Head
 from topics_daemon.http1 import Exchange
-from topics_daemon.routes.asked import flag
+from topics_daemon.keys import Scope
+from topics_daemon.routes.asked import check_config_names, flag
 
 if TYPE_CHECKING:
+    from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
     from topics_daemon.http1 import Connection
 
@@ -142,6 +144,8 @@ def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes,
             _take_json_query(head, write)
     else:
         write = _decode_lines(daemon, head, body)
+    if write.config is not None:
+        _check_config(head.caller, write.config)
     if write.key is None and head.idempotency_key is not None:
         write.key = check_key(head.idempotency_key, daemon.limits)
     ticket = daemon.engine.append(
@@ -160,6 +164,12 @@ def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     else:
         ticket.on_done = exchange.answered
     daemon.wake()
+
+
+def _check_config(caller: Caller, changes: ConfigChanges) -> None:
+    """A configuration inside a write is a matter of admin, and so are the names in it."""
+    caller.require(Scope.ADMIN)
+    check_config_names(caller, changes)
 
 
 def _take_json_query(head: Head, write: Write) -> None:
@@ -287,29 +297,43 @@ def write_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes
     if not 1 <= len(bodies) <= TOPICS_PER_WRITE_MAX:
         raise invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
     for name in bodies:
-        check_topic_name(name, "topics")
+        head.caller.check(check_topic_name(name, "topics"))
+    # Everything is read before anything is done: one part that is forbidden refuses the whole request.
+    parts = {name: _read_part(daemon, head, text, node) for name, text in bodies.items()}
     exchange = ManyExchange(connection, head, started_ns)
     exchange.answers, exchange.errors, exchange.writes = {}, {}, {}
     exchange.ticks, exchange.warnings = [0, 0], warnings
     exchange.left = len(bodies)
-    for name, text in bodies.items():
+    for name, part in parts.items():
         exchange.writes[name] = _NOTHING
         try:
-            write = decode_write(text, daemon.limits, node)
-            exchange.writes[name] = write
+            if isinstance(part, TopicsError):
+                raise part
+            exchange.writes[name] = part
             ticket = daemon.engine.append(
                 name,
-                write.batch,
-                key=write.key,
-                create=write.create,
-                config=write.config,
-                ack_fsync=write.ack_fsync,
+                part.batch,
+                key=part.key,
+                create=part.create,
+                config=part.config,
+                ack_fsync=part.ack_fsync,
             )
         except TopicsError as error:
             refused: Ticket[AppendResult] = Ticket()
             refused.fail(error)
             ticket = refused
         daemon.follow(ticket, _answerer(exchange, name))
+
+
+def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None) -> Write | TopicsError:
+    """The write to one of several topics, or why it cannot be read; raises what refuses the whole request."""
+    try:
+        write = decode_write(text, daemon.limits, node)
+    except TopicsError as error:
+        return error
+    if write.config is not None:
+        _check_config(head.caller, write.config)
+    return write
 
 
 def _answerer(exchange: ManyExchange, name: str) -> Callable[[Ticket[AppendResult]], None]:
