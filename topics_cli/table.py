@@ -183,6 +183,29 @@ _DELETE = Command(
     examples=("topics delete events --tag user-42 --dry-run", "topics delete events --before 1000 --yes"),
 )
 
+_FILES = Argument("FILE", "Files of a store; no daemon is needed.", many=True)
+_PAYLOAD = Option("--payload", FLAG, "Show what records hold; it is hidden otherwise.")
+_INSPECT = (
+    Option("--records", FLAG, "List what is in the file, record by record."),
+    Option("--at", NUMBER, "Only the record with this seq.", metavar="SEQ"),
+    Option("--from", NUMBER, "With --records: from this seq on.", metavar="SEQ", name="from_seq"),
+    Option("--to", NUMBER, "With --records: up to this seq.", metavar="SEQ", name="to_seq"),
+    Option("--hex", FLAG, "Show damaged places byte by byte."),
+    _PAYLOAD,
+)
+
+_WAL_INSPECT = Command(
+    "wal-inspect",
+    "Look into log files: frames, checks, damaged places.",
+    "topics_cli.commands.inspect:wal_inspect",
+    arguments=(_FILES,),
+    options=_INSPECT,
+    examples=(
+        "topics wal-inspect topics-data/wal/shard-00/*.log",
+        "topics wal-inspect FILE --records --at 7 --payload",
+    ),
+)
+
 _NOUNS = "topics_cli.commands.topic:"
 
 COMMANDS: dict[str, Command] = {
@@ -245,6 +268,18 @@ COMMANDS: dict[str, Command] = {
             "topics_cli.commands.errors:errors",
             arguments=(Argument("CODE", "A code.", required=False),),
         ),
+        Command(
+            "fsck",
+            "Check a store, to its last byte; nothing is written.",
+            "topics_cli.commands.fsck:fsck",
+            arguments=(Argument("DIR", "Data directory (TOPICS_DATA_DIR, ./topics-data).", required=False),),
+            options=(
+                Option("--quick", FLAG, "Leave out payloads that a start does not read; says what it skipped."),
+                _JSON,
+            ),
+            examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
+        ),
+        _WAL_INSPECT,
         Command("version", "Versions of the client and the daemon.", "topics_cli.commands.version:version"),
     )
 }

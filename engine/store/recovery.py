@@ -34,7 +34,7 @@ from engine.store.init import Identity, identify, take_root, write_lock
 from engine.store.scan import Directory, survey
 from engine.store.verdicts import Row, Stop, Verdict
 from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, ShardWalk
-from engine.wal.chain import LogFile
+from engine.wal.chain import LogFile, Piece
 from engine.wal.reader import FrameReader
 from engine.wal.wal import Wal
 
@@ -102,6 +102,16 @@ class OpenedStore:
         """What `execute` sets aside behind the ends of the shards, once `frames` was read."""
         return [walk.cut for walk in self._walks if walk.cut is not None]
 
+    @property
+    def damage(self) -> list[CorruptionGap]:
+        """Writes whose records are gone, once `frames` was read."""
+        return [gap for walk in self._walks for gap in walk.isolated]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The parts of log files that `frames` reads."""
+        return [piece for walk in self._walks for piece in walk.pieces]
+
     def close(self) -> None:
         """Give back what reading holds, of a store that is not executed."""
         self._reader.close()
@@ -165,7 +175,9 @@ class OpenedStore:
                     f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
                 )
             if walk.isolated:
-                self.report.append(f"shard {walk.shard}: the records of {walk.isolated} damaged frames are a gap now")
+                self.report.append(
+                    f"shard {walk.shard}: the records of {len(walk.isolated)} damaged writes are a gap now"
+                )
 
     def _heard(self, _lsn: int) -> None:
         if self._progress is not None:

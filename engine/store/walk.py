@@ -166,7 +166,7 @@ class ShardWalk:
         """The greatest seen."""
         self.tick = 0
         self.cut: Cut | None = None
-        self.isolated = 0
+        self.isolated: list[CorruptionGap] = []
         """Frames whose records became a corruption gap."""
         self._fs = fs
         self._seed = seed
@@ -316,12 +316,11 @@ class ShardWalk:
         response = verdicts.respond(evidence.frame, self._policy)
         if response.response is not Response.ISOLATE or header is None:
             raise StoreDamaged(self._refusal(row, header, path, offset, response.response))
-        self.isolated += 1
         self._seen(header)
         self.last_lsn = lsn
         self.end_lsn = self._at = end = lsn + frame_len(header.body_len)
         last_seq = header.first_seq + header.records - 1
-        return CorruptionGap(
+        gap = CorruptionGap(
             header.topic_id,
             header.first_seq,
             last_seq,
@@ -335,6 +334,8 @@ class ShardWalk:
             path,
             offset,
         )
+        self.isolated.append(gap)
+        return gap
 
     def _bad_body(self, index: int, header: FrameHeader) -> tuple[Evidence, Ahead, int]:
         """The evidence about a frame whose header is good and whose body is not."""

@@ -1,0 +1,56 @@
+"""A directory that is looked at and never touched: every call that would change something is refused.
+
+The tools give this to code that a start uses for writing too (opening a store, replay), so that a mistake in the tools
+is an error, and never a changed byte in a store that somebody wants to save.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Never
+
+from engine.fs import OpenMode, OsFs
+
+
+class ReadOnlyFs(OsFs):
+    """`Fs` on a real directory that only reads. It takes no lock: the caller knows that nobody is writing."""
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        if mode is not OpenMode.READ:
+            _refuse(path)
+        return super().open(path, mode)
+
+    def lock(self) -> bool:
+        return True
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+        _refuse("a file")
+
+    def fdatasync(self, handle: int) -> None:
+        _refuse("a file")
+
+    def fsync_dir(self, path: str) -> None:
+        _refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def link(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def unlink(self, path: str) -> None:
+        _refuse(path)
+
+    def mkdir(self, path: str) -> None:
+        _refuse(path)
+
+    def allocate(self, handle: int, offset: int, length: int) -> None:
+        _refuse("a file")
+
+    def truncate(self, handle: int, length: int) -> None:
+        _refuse("a file")
+
+
+def _refuse(path: str) -> Never:
+    raise OSError(errno.EROFS, "this directory is only looked at", path)

@@ -1,0 +1,111 @@
+"""`fsck` and `wal-inspect`: exit codes, lines and objects; damaged and foreign files; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine import Engine
+from tests.cli import support
+from tests.cli.support import Daemon, Terminal, clean_environment
+
+
+def run(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return support.run(*words, environment=clean_environment())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A small store, stopped in good order."""
+    path = tmp_path / "store"
+    with Engine(str(path)) as log:
+        for number in range(5):
+            log.write("orders", [number, "x" * 100, "\x1b[31mred"])
+            log.write("audit", [{"secret": "hidden word"}])
+    return path
+
+
+def log_file(store: Path) -> Path:
+    return next((store / "wal" / "shard-00").iterdir())
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def test_a_whole_store_and_its_files_have_no_problems(store: Path) -> None:
+    before = contents(store)
+    checked = run("fsck", str(store))
+    assert checked.returncode == 0
+    assert checked.stdout.splitlines()[-1] == b"no problems found"
+    assert run("wal-inspect", str(log_file(store))).returncode == 0
+    assert contents(store) == before
+
+
+def test_damage_is_a_line_an_object_and_exit_4(store: Path) -> None:
+    whole = log_file(store).read_bytes()
+    flip(log_file(store), whole.index(b"xxx"))
+    before = contents(store)
+    checked = run("fsck", str(store))
+    assert checked.returncode == 4
+    line = checked.stdout.decode().splitlines()[0]
+    fields, _, rest = line.partition(": ")
+    name = f"wal/shard-00/{log_file(store).name}"
+    assert fields.split() == ["damage", "wal-frame", name, "4536", "orders", "1-3"]
+    assert "; " in rest
+    objects = [json.loads(line) for line in run("fsck", str(store), "-o", "ndjson").stdout.splitlines()]
+    assert [one["type"] for one in objects] == ["finding", "summary"]
+    assert objects[0]["seqs"] == [1, 3]
+    assert objects[1]["verdict"] == "isolate"
+    assert [one["type"] for one in json.loads(run("fsck", str(store), "--json").stdout)] == ["finding", "summary"]
+    inspected = run("wal-inspect", str(log_file(store)))
+    assert inspected.returncode == 4
+    assert b"damage wal-frame" in inspected.stdout
+    assert contents(store) == before
+
+
+def test_payload_is_hidden_unless_it_is_asked_for(store: Path) -> None:
+    path = str(log_file(store))
+    shown = run("wal-inspect", path, "--records")
+    assert b"seq 1\t" in shown.stdout
+    assert b"secret" not in shown.stdout
+    assert b"secret" in run("wal-inspect", path, "--at", "1", "--payload").stdout
+    flip(log_file(store), log_file(store).read_bytes().index(b"hidden word"))
+    assert b"word" not in run("wal-inspect", path, "--hex").stdout
+    assert b"word" in run("wal-inspect", path, "--hex", "--payload").stdout
+
+
+def test_a_terminal_gets_a_strip_and_no_control_bytes_of_records(store: Path) -> None:
+    dressed = clean_environment() | {"TERM": "xterm", "LANG": "C.UTF-8"}
+    code, screen = Terminal(dressed, "wal-inspect", str(log_file(store)), "--records", "--payload").end()
+    assert code == 0
+    assert "\x1b[0;32m█".encode() in screen
+    assert b"\x1b[31mred" not in screen
+
+
+def test_what_is_no_store_and_no_file_is_refused(tmp_path: Path) -> None:
+    assert run("fsck", str(tmp_path)).returncode == 1
+    assert run("fsck", str(tmp_path / "none")).returncode == 1
+    assert run("wal-inspect", str(tmp_path)).returncode == 1
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"not ours" * 1000)
+    assert run("wal-inspect", str(foreign)).returncode == 4
+    (tmp_path / "empty").write_bytes(b"")
+    assert run("wal-inspect", str(tmp_path / "empty")).returncode == 4
+
+
+def test_a_store_in_use_is_not_read(mortal: Daemon) -> None:
+    refused = run("fsck", str(mortal.directory / "data"))
+    assert refused.returncode == 1
+    assert b"store_locked" in refused.stderr

@@ -1,0 +1,71 @@
+"""`topics fsck`: a whole store checked, without a daemon and without writing anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topics_cli import exits
+from topics_cli.exits import Failure
+from topics_cli.findings import Sheet, show_size
+from topics_cli.output import NDJSON
+from topics_cli.progress import Progress
+from topics_cli.session import Session
+from topics_cli.store_dir import data_dir, holder
+
+
+def fsck(session: Session, values: dict[str, Any]) -> int:
+    """Check a store; 4 when it is damaged."""
+    path = data_dir(values["dir"])
+    pid = holder(path)
+    if pid is not None:
+        who = f"process {pid}" if pid else "a process"
+        raise Failure(f"{who} has {path}: a store in use changes while it is read", "store_locked", "stop it first")
+    return check(session, path, values)
+
+
+def check(session: Session, path: str, values: dict[str, Any]) -> int:
+    """Check a directory that nobody writes to."""
+    import msgspec
+
+    from engine.clock import OsClock
+    from engine.errors import StoreError
+    from engine.tools.finding import Finding
+    from engine.tools.fsck import Fsck
+    from engine.tools.readonly import ReadOnlyFs
+
+    progress = Progress(session, path)
+    sheet = Sheet(session)
+
+    def found(finding: Finding) -> None:
+        session.talk.clear()
+        sheet.finding(finding)
+        session.out.flush()
+
+    def heard(what: str, part: float) -> None:
+        progress.label = f"{path}  {what}"
+        progress.heard(part)
+        if session.out.form == NDJSON and progress.is_due:
+            sheet.put("progress", {"what": what, "part": round(part, 4)})
+
+    try:
+        fs = ReadOnlyFs(path)
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror}", "unreadable", "", exits.FAILED) from error
+    try:
+        tool = Fsck(fs, OsClock(), found, heard, quick=values["quick"])
+        summary = tool.run()
+    except StoreError as error:
+        raise Failure(str(error), "no_store", "give the data directory of a store", exits.FAILED) from error
+    finally:
+        progress.end()
+        fs.shut()
+    if sheet.is_data:
+        sheet.put("summary", msgspec.to_builtins(summary))
+    else:
+        for text in summary.skipped:
+            session.talk.note(f"topics: skipped: {text}")
+        read = f"{show_size(summary.log_bytes)} of log"
+        if summary.segments:
+            read += f", {show_size(summary.segment_bytes)} in {summary.segments} segments"
+        session.talk.note(f"topics: read {read}; {summary.topics} topics, {summary.records} live records")
+    return sheet.end(summary.damage, summary.warnings + summary.notes)
