@@ -50,6 +50,10 @@ class Fs(Protocol):
         """Read until `length` bytes or the end of the file; EINTR and short reads are retried."""
         ...
 
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+        """As `pread`, but None when the disk would have to be asked; where the system cannot tell, it reads."""
+        ...
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         """One vectored write of at most `IOV_MAX` buffers; may be short; returns the bytes written."""
         ...
@@ -130,6 +134,8 @@ class OsFs:
         if create:
             os.makedirs(self.root, mode=0o700, exist_ok=True)
         self._root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._nowait = True
+        """Until the system has said that it cannot tell whether a read would wait."""
 
     def shut(self) -> None:
         """Give the root's handle, and with it the lock, back."""
@@ -153,6 +159,23 @@ class OsFs:
             parts.append(part)
             have += len(part)
         return b"".join(parts)
+
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            have = os.preadv(handle, (buffer,), offset, os.RWF_NOWAIT) if self._nowait else -1
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            have = -1
+        if have < 0:
+            self._nowait = False
+            return self.pread(handle, length, offset)
+        if have < length and offset + have < self.size(handle):
+            return None
+        return bytes(memoryview(buffer)[:have])
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         return os.pwritev(handle, buffers, offset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -23,6 +24,9 @@ EXACT_BYTES: Final = 512
 """…if they take no more than this together."""
 SHORT_TAGS: Final = 1000
 """Up to this many distinct tags are told apart by 16 bits of their hashes, more by 32."""
+
+_PACKED: Final = Struct("<III")
+_TEXT_LEN: Final = Struct("<H")
 
 
 class Needle:
@@ -96,3 +100,31 @@ class TagSet:
         hashed = _hash(part) & self._mask
         index = bisect_left(hashes, hashed)
         return index < len(hashes) and hashes[index] == hashed
+
+    def packed(self) -> bytes:
+        """The set as bytes (FORMATS.md, "Tags"): width of the hashes (0: the tags themselves), count, texts, hashes."""
+        if self._exact is not None:
+            texts, width, hashes = sorted(self._exact), 0, array("H")
+        else:
+            assert self._hashes is not None, "a set has its tags or their hashes"
+            texts, width, hashes = [self._smallest, self._largest], self._hashes.itemsize, self._hashes
+        packed = b"".join([_TEXT_LEN.pack(len(text)) + text for text in texts])
+        return _PACKED.pack(width, len(texts) if not width else len(hashes), len(packed)) + packed + hashes.tobytes()
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> TagSet:
+        """The opposite of `packed`; `data` has been checked, so what does not add up is a bug."""
+        width, count, text_len = _PACKED.unpack_from(data)
+        texts, at, end = [], _PACKED.size, _PACKED.size + text_len
+        while at < end:
+            begin = at + _TEXT_LEN.size
+            at = begin + _TEXT_LEN.unpack_from(data, at)[0]
+            texts.append(data[begin:at])
+        if not width:
+            return cls(set(texts))
+        made = cls(set())
+        made._exact = None
+        made._mask = 0xFFFF if width == 2 else 0xFFFF_FFFF
+        made._smallest, made._largest = texts
+        made._hashes = array("H" if width == 2 else "I", data[end : end + width * count])
+        return made

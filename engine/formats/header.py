@@ -3,10 +3,10 @@
      0  8s   magic        "topics\\r\\n": a transfer that mends line ends breaks it
      8  u16  version      of the formats
     10  u16  kind         what the file is (`FileKind`)
-    12  u32  run          of the recovery that began the file
+    12  u32  run          of the recovery that began a log file; number or version of any other
     16  16s  store_id
     32  u64  id           shard or topic
-    40  u64  first        lsn or seq
+    40  u64  first        lsn, seq or number
     48  u64  created_ms   wall clock
     56  u64  check        XXH3-64 of bytes 0..56
 

@@ -49,6 +49,8 @@ class FakeDisk:
         self.step = 0
         self.on_step: Callable[[FakeDisk, str], None] | None = None
         self.locked = False
+        self.page_cache = True
+        """Whether a read that must not wait is answered."""
         self.last_write: tuple[File, int, bytes, bytes, int] | None = None
         """The write that was the last step: file, offset, the bytes before, the bytes after, the size before."""
         self._numbers = 0
@@ -222,6 +224,9 @@ class FakeDisk:
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         return bytes(memoryview(self._open_file(handle)[0].cache)[offset : offset + length])
+
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+        return self.pread(handle, length, offset) if self.page_cache else None
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         file = self._writable(handle)

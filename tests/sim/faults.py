@@ -139,6 +139,10 @@ class FaultFs:
         self._strike(Call.READ, self._paths.get(handle, ""))
         return self.below.pread(handle, length, offset)
 
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+        self._strike(Call.READ, self._paths.get(handle, ""))
+        return self.below.pread_nowait(handle, length, offset)
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         effect = self._strike(Call.WRITE, self._paths.get(handle, ""))
         if effect in (Effect.SHORT, Effect.PARTIAL_EIO):

@@ -41,6 +41,9 @@ class StillDisk:
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         return self._contents[handle][offset : offset + length]
 
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes:
+        return self.pread(handle, length, offset)
+
     def size(self, handle: int) -> int:
         return len(self._contents[handle])
 
