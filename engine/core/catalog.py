@@ -67,6 +67,19 @@ class Catalog:
         self.closed_names.discard(name)
         return slot
 
+    def put_back(self, name: str, topic_id: int, epoch: int, config: TopicConfig) -> Slot:
+        """A topic out of a snapshot, which decisions and readers see: `add_tip` and `show` for a hundred thousand.
+
+        Called on an empty catalog, in the order of the names; `config` is one that `shared` gave.
+        """
+        slot = Slot(Topic(topic_id, name, epoch, config, self.cache, self.keys), self.shard_of(topic_id))
+        slot.visible = True
+        self.tip[name] = self.visible[name] = self.by_id[topic_id] = slot
+        self.names.append(name)
+        if config.ttl_ms:
+            self._aging[slot] = None
+        return slot
+
     def shared(self, config: TopicConfig) -> TopicConfig:
         """The one object for equal configurations: most topics have the same, and it is a fifth of their size."""
         if len(self._configs) >= CONFIGS_KEPT:

@@ -11,12 +11,14 @@ reservation, so that none of their seqs is ever given out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
-from engine.formats.snapshot import DroppedTopic, ShardCut, TopicImage
+from engine.formats.snapshot import DroppedTopic, SegmentEntry, ShardCut, TopicImage
+from engine.segment.segment import Segment
+from engine.store.snapshots import entry_of
 from engine.topic.block import NOT_LOGGED, Block
 from engine.topic.image import dump, load
 from engine.topic.rangeset import RangeSet
@@ -35,6 +37,9 @@ class Captured(NamedTuple):
     """Closed blocks whose records lie in no segment yet."""
     live: list[tuple[int, int]]
     """How many records were live in each of them, and what they counted for."""
+    deletes: list[tuple[Segment, SegmentEntry, list[tuple[int, int]]]]
+    """Segments with files of their own in which rows were deleted that no .del file names: the entry is to name a new
+    version, with these ranges of rows."""
 
 
 def cut_of(shard: Shard) -> ShardCut:
@@ -42,7 +47,13 @@ def cut_of(shard: Shard) -> ShardCut:
 
     `end_lsn` is to be set again when the snapshot is written, when more of the log is known to be on disk.
     """
-    return ShardCut(shard=shard.index, lsn=shard.durable_lsn, last_lsn=shard.durable_last, end_lsn=shard.durable_end)
+    return ShardCut(
+        shard=shard.index,
+        lsn=shard.durable_lsn,
+        last_lsn=shard.durable_last,
+        last_end=shard.durable_end,
+        end_lsn=shard.durable_end,
+    )
 
 
 def from_lsn(slot: Slot, tip_lsn: int) -> int:
@@ -65,16 +76,37 @@ def capture(slot: Slot, tip_lsn: int) -> Captured | None:
     blocks = topic.tail.blocks
     if blocks and blocks[-1].open:
         blocks[-1].close()
-    image = dump(topic, slot.shard, from_lsn(slot, tip_lsn))
+    spans = [(block.first_seq, block.last_seq) for block in blocks if block.segment and not block.segment.in_tails]
+    image = dump(topic, slot.shard, from_lsn(slot, tip_lsn), spans)
     image.quiet = slot.quiet
     image.reserved = slot.reserved
-    loose = [block for block in blocks if block.shard != NOT_LOGGED]
+    loose = [block for block in blocks if block.segment is None and block.shard != NOT_LOGGED]
+    sealed = [block for block in blocks if block.segment is not None]
     if slot.unlogged:
-        image = _as_logged(image, topic, slot.unlogged, slot.reserved)
+        image = _as_logged(image, topic, slot.unlogged, slot.reserved, spans)
         loose = [block for block in loose if block.first_seq <= image.head]
-        image.count = sum(block.live for block in loose)
-        image.size = sum(block.live_bytes for block in loose)
-    return Captured(image, topic.config, loose, [(block.live, block.live_bytes) for block in loose])
+        image.count = sum(block.live for block in (*sealed, *loose))
+        image.size = sum(block.live_bytes for block in (*sealed, *loose))
+    image.segments = [
+        entry_of(block.segment, block.live, block.live_bytes, block.known_tags)
+        for block in sealed
+        if block.segment is not None
+    ]
+    live = [(block.live, block.live_bytes) for block in loose]
+    return Captured(image, topic.config, loose, live, _deletes(topic, sealed, image.segments))
+
+
+def _deletes(
+    topic: Topic, sealed: list[Block], entries: list[SegmentEntry]
+) -> list[tuple[Segment, SegmentEntry, list[tuple[int, int]]]]:
+    found = []
+    for block, entry in zip(sealed, entries, strict=True):
+        segment = block.segment
+        if segment is not None and segment.deletes_dirty and not segment.in_tails:
+            first = segment.first_seq
+            rows = [(a - first, b - first) for a, b in topic.deleted.between(first, segment.last_seq)]
+            found.append((segment, entry, rows))
+    return found
 
 
 def dropped_of(slot: Slot) -> DroppedTopic:
@@ -82,7 +114,9 @@ def dropped_of(slot: Slot) -> DroppedTopic:
     return DroppedTopic(id=slot.topic.id, name=slot.name, closed=not slot.config.auto_create)
 
 
-def _as_logged(image: TopicImage, topic: Topic, unlogged: RangeSet, reserved: int) -> TopicImage:
+def _as_logged(
+    image: TopicImage, topic: Topic, unlogged: RangeSet, reserved: int, spans: list[tuple[int, int]]
+) -> TopicImage:
     """The image without the records that only memory has."""
     head = image.head if image.head not in unlogged else unlogged.previous_not_in(image.head)
     quiet = image.quiet
@@ -101,11 +135,11 @@ def _as_logged(image: TopicImage, topic: Topic, unlogged: RangeSet, reserved: in
             image.floor = None
     # What is live of ephemeral records before the last logged one is a gap after a restart.
     scratch = Topic(image.id, image.name, image.epoch, topic.config)
-    load(scratch, image)
+    load(scratch, image, topic.deleted.between(1, head))
     for first, last in unlogged.between(image.earliest, head):
         for start, stop in topic.live_runs(first, last):
             scratch.note_gap(start, stop, Reason.CRASH)
-    image = dump(scratch, image.shard, image.from_lsn)
+    image = dump(scratch, image.shard, image.from_lsn, spans)
     image.quiet = quiet
     image.reserved = max(reserved, unlogged.last if unlogged.last > head else 0)
     return image
@@ -116,13 +150,16 @@ def restore(
     image: TopicImage,
     config: TopicConfig,
     blocks: list[Block],
-    deleted: Iterable[tuple[int, int]] = (),
+    deleted: Sequence[tuple[int, int]] = (),
 ) -> Slot:
-    """Put a topic back: `blocks` are its segments, `deleted` what their .del files say. Raises `BadSnapshot`."""
-    slot = catalog.add_tip(image.name, image.id, image.epoch, config)
+    """Put a topic back: `blocks` are its segments, `deleted` what their .del files say. Raises `BadSnapshot`.
+
+    `config` is one that the catalog shares, and names come in their order (`Catalog.put_back`).
+    """
+    slot = catalog.put_back(image.name, image.id, image.epoch, config)
     load(slot.topic, image, deleted)
-    slot.topic.tail.adopt(blocks)
+    if blocks:
+        slot.topic.tail.adopt(blocks)
     slot.quiet = image.quiet
     slot.reserved = image.reserved
-    catalog.show(slot)
     return slot

@@ -10,10 +10,13 @@ store without starting it (engine.core.inspection).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
+from engine.core.beginning import Beginning
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
+from engine.core.salvage import Salvage
 from engine.core.slot import Slot
 from engine.core.staged import StagedGap
 from engine.errors import StoreDamaged
@@ -32,7 +35,7 @@ from engine.formats.control import (
 from engine.formats.frame import FrameType, frame_len
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
-from engine.store.recovery import CorruptionGap, Frame, OpenedStore
+from engine.store.recovery import CorruptionGap, Frame, Hole, Item, OpenedStore
 from engine.store.walk import NEXT_STEP
 from engine.topic.block import counted_at_most
 from engine.topic.cache import Cache
@@ -49,6 +52,8 @@ class Replay:
         self.settings = settings
         self.catalog = Catalog(settings.wal_shards, Cache(settings.cache_bytes, self._load))
         self.last_ts = 0
+        self._beginning = Beginning()
+        self._salvage = Salvage(self.catalog, opened.report)
         self._handlers: Final[dict[int, Callable[[Frame], None]]] = {
             FrameType.APPEND: self._append,
             FrameType.CREATE: self._create,
@@ -62,9 +67,17 @@ class Replay:
 
     def run(self, progress: Callable[[float], None] | None) -> None:
         """Apply every frame; `progress` hears 0 … 1."""
-        cache = self.catalog.cache
+        cache, beginning = self.catalog.cache, self._beginning
+        if (begin := self.opened.take_images()) is not None:
+            beginning.restore(self.catalog, begin)
+            self.last_ts = beginning.last_ts
+            del begin
         for item in self.opened.frames(progress):
-            if isinstance(item, Frame):
+            if item.topic_id and beginning.covers(item):
+                self._passed_over(item)
+            elif isinstance(item, Frame) and item.topic_id and self._is_orphan(item):
+                continue
+            elif isinstance(item, Frame):
                 self.last_ts = max(self.last_ts, item.ts)
                 try:
                     self._handlers[item.type](item)
@@ -75,8 +88,14 @@ class Replay:
                     ) from error
                 if cache.over:
                     cache.shrink()
+            elif isinstance(item, Hole):
+                self._salvage.hole(item, beginning.has_told, partial(self._lives_on, item.shard), self._forget)
             else:
                 self._damaged(item)
+
+    def _lives_on(self, shard: int, slot: Slot) -> bool:
+        """Whether frames of a topic may be in a shard's log."""
+        return slot.shard == shard or self.opened.resharded
 
     def finish(self, commit: Commit, now_ms: int, make_room: Callable[[int, int], None]) -> None:
         """Make the slots ready for decisions, and stage the gaps that only recovery knows of.
@@ -87,14 +106,14 @@ class Replay:
         for slot in list(catalog.by_id.values()):
             topic = slot.topic
             slot.last_write_ms = self.last_ts
-            first, last = self._lost(slot)
+            first, last, reason = self._lost(slot)
             slot.tip = slot.synced = slot.logged = last
             slot.reserved = 0
             if last >= first:
-                body = encode_control_body(GapBody(first=first, last=last, reason=Reason.CRASH))
+                body = encode_control_body(GapBody(first=first, last=last, reason=reason))
                 make_room(slot.shard, len(body))
                 end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, now_ms, body)
-                commit.add(StagedGap(slot, first, last, Reason.CRASH), end, sync=True)
+                commit.add(StagedGap(slot, first, last, reason), end, sync=True)
             elif not slot.quiet:
                 commit.books[slot.shard].unmarked[slot] = None
             catalog.records_live += topic.count
@@ -103,17 +122,20 @@ class Replay:
     def conclude(self, now_ms: int) -> None:
         """Show what `finish` would, and write nothing: for readers of a store that is not started."""
         for slot in self.catalog.by_id.values():
-            first, last = self._lost(slot)
+            first, last, reason = self._lost(slot)
             if last >= first:
-                slot.topic.apply_gap(first, last, Reason.CRASH, now_ms)
+                slot.topic.apply_gap(first, last, reason, now_ms)
 
-    def _lost(self, slot: Slot) -> tuple[int, int]:
-        """The first and the last seq behind a topic's head that nobody will ever read; the last is less if none is."""
+    def _lost(self, slot: Slot) -> tuple[int, int, Reason]:
+        """The first and the last seq behind a topic's head that nobody will ever read, and why; the last is less if
+        none is."""
         head = slot.topic.head
         last = max(head, slot.reserved)
+        if slot.topic.id in self._salvage.doubtful:
+            return head + 1, last + SYNC_WINDOW, Reason.CORRUPTION
         if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
             last += SYNC_WINDOW
-        return head + 1, last
+        return head + 1, last, Reason.CRASH
 
     def _load(self, shard: int, lsn: int) -> Rendered:
         """A batch whose payload left memory, from the log."""
@@ -131,13 +153,20 @@ class Replay:
             )
         return slot
 
+    def _is_orphan(self, frame: Frame) -> bool:
+        """Whether a frame is of a topic whose Create is lost in a hole, and there is nothing of it to keep."""
+        if not self._salvage.holes or frame.type == FrameType.CREATE or frame.topic_id in self.catalog.by_id:
+            return False
+        return self._salvage.orphan(frame) is None
+
     def _append(self, frame: Frame) -> None:
         slot = self._slot(frame)
         topic = slot.topic
         if frame.first_seq <= topic.head:
             raise StoreDamaged(f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}). {NEXT_STEP}")
+        reason = self._salvage.reason_of(frame.topic_id)
         if frame.first_seq > topic.head + 1:
-            topic.apply_gap(topic.head + 1, frame.first_seq - 1, Reason.CRASH, frame.ts)
+            topic.apply_gap(topic.head + 1, frame.first_seq - 1, reason, frame.ts)
         append = decode_append_body(frame.flags, frame.count, frame.body)
         topic.apply_append(
             frame.first_seq,
@@ -149,9 +178,20 @@ class Replay:
         slot.quiet = False
         slot.reserved = 0
 
+    def _passed_over(self, item: Item) -> None:
+        """A frame that changes no topic may still say that a name must not be made again."""
+        dropped = self._beginning.dropped(item.topic_id)
+        if dropped is not None and isinstance(item, Frame) and item.type == FrameType.DROP:
+            if dropped.closed:
+                self.catalog.closed_names.add(dropped.name)
+            else:
+                self.catalog.closed_names.discard(dropped.name)
+
     def _create(self, frame: Frame) -> None:
         create = _body(frame, CreateBody)
         older = self.catalog.tip.get(create.name)
+        if older is not None and self._beginning.pass_over(frame.topic_id, create.epoch, create.name, older):
+            return
         if older is not None:
             # Its Drop lived in another shard and was lost with the tail there; a later Create proves it was meant.
             self._forget(older)
@@ -178,15 +218,23 @@ class Replay:
     def _gap(self, frame: Frame) -> None:
         slot = self._slot(frame)
         gap = _body(frame, GapBody)
+        if gap.last > slot.topic.head:
+            self._salvage.reason_of(frame.topic_id)
         slot.topic.apply_gap(gap.first, gap.last, gap.reason, frame.ts)
         slot.quiet = False
         if gap.last >= slot.reserved:
             slot.reserved = 0
 
     def _mark(self, frame: Frame) -> None:
-        for topic_id in _body(frame, MarkBody).quiet:
+        mark = _body(frame, MarkBody)
+        if self._salvage.doubtful:
+            for topic_id, head in mark.heads:
+                slot = self.catalog.by_id.get(topic_id)
+                if slot is not None and head >= slot.topic.head:
+                    slot.topic.apply_gap(slot.topic.head + 1, head, self._salvage.reason_of(topic_id), frame.ts)
+        for topic_id in mark.quiet:
             slot = self.catalog.by_id.get(topic_id)
-            if slot is not None:
+            if slot is not None and not self._beginning.has_told(topic_id, frame.shard, frame.lsn):
                 slot.quiet = True
 
     def _reserve(self, frame: Frame) -> None:

@@ -36,7 +36,8 @@ SECTION_BYTES_MAX: Final = 1 << 30
 """As a frame's body: a length beyond is damage, whatever its check says."""
 
 _HEAD: Final = Struct("<IIQ")
-assert _HEAD.size == 16
+SECTION_HEAD_LEN: Final = 16
+assert _HEAD.size == SECTION_HEAD_LEN
 _SNAPSHOT_NAME: Final = re.compile(r"snapshot-(\d{10})\.snap\Z")
 _TAILS_NAME: Final = re.compile(r"tails-(\d{10})\.data\Z")
 
@@ -105,8 +106,8 @@ class SegmentEntry(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Its .data lies in the cold tier."""
     worn: bool = False
     """It was read with repairs, and is to be written anew."""
-    tags: list[bytes] | None = None
-    """All tags that occur, rendered, when they are few."""
+    tags: bytes | None = None
+    """Which tags occur, as in a .tags file, when that is short."""
 
 
 class FloorImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -162,6 +163,8 @@ class ShardCut(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A multiple of 4096. Everything below is in the images; replay begins here."""
     last_lsn: int = -1
     """The last frame below; -1: there is none."""
+    last_end: int = 0
+    """Where that frame ends."""
     end_lsn: int = 0
     """The end of a frame: the log was on disk up to here when the snapshot was written."""
 
@@ -221,9 +224,13 @@ class Snapshot(NamedTuple):
     """A snapshot, whole and checked."""
 
     globals: Globals
-    topics: list[tuple[TopicImage, TopicConfig]]
-    segments: int
-    """How many segments and pieces it names."""
+    sections: list[TopicsSection]
+
+    def topics(self) -> Iterator[tuple[TopicImage, TopicConfig]]:
+        """Every topic, with its configuration."""
+        for section in self.sections:
+            for image in section.topics:
+                yield image, section.configs[image.config]
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -277,9 +284,9 @@ class SnapshotDecoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._globals: Globals | None = None
-        self._topics: list[tuple[TopicImage, TopicConfig]] = []
+        self._topics: list[TopicsSection] = []
         self._sections = 0
-        self._segments = 0
+        self._total = 0
         self._ended = False
 
     def feed(self, data: bytes) -> None:
@@ -311,10 +318,10 @@ class SnapshotDecoder:
                 self._globals = _globals_decoder.decode(payload)
             elif kind == SectionKind.END:
                 said = _end_decoder.decode(payload)
-                if (said.sections, said.topics) != (self._sections, len(self._topics)):
+                if (said.sections, said.topics) != (self._sections, self._total):
                     raise BadSnapshot(
                         f"its end speaks of {said.sections} sections and {said.topics} topics; "
-                        f"there are {self._sections} and {len(self._topics)}"
+                        f"there are {self._sections} and {self._total}"
                     )
                 self._ended = True
             # Other kinds are of a newer version that says nothing which this one must know.
@@ -323,12 +330,12 @@ class SnapshotDecoder:
         self._sections += 1
 
     def _take_topics(self, section: TopicsSection) -> None:
-        configs = section.configs
+        known = range(len(section.configs))
         for image in section.topics:
-            if not 0 <= image.config < len(configs):
-                raise BadSnapshot(f"topic {image.name!r} has configuration {image.config} of {len(configs)}")
-            self._topics.append((image, configs[image.config]))
-            self._segments += len(image.segments)
+            if image.config not in known:
+                raise BadSnapshot(f"topic {image.name!r} has configuration {image.config} of {len(known)}")
+        self._topics.append(section)
+        self._total += len(section.topics)
 
     def finish(self) -> Snapshot:
         """The snapshot, if it ended where its bytes do."""
@@ -336,7 +343,28 @@ class SnapshotDecoder:
             raise BadSnapshot("it is cut short")
         if self._globals is None:
             raise BadSnapshot("it has no globals")
-        return Snapshot(self._globals, self._topics, self._segments)
+        return Snapshot(self._globals, self._topics)
+
+
+def parse_section_head(head: bytes) -> tuple[int, int]:
+    """Kind and length of a section. Raises `BadSnapshot`."""
+    if len(head) < _HEAD.size:
+        raise BadSnapshot("it is cut short")
+    kind, length, _ = _HEAD.unpack(head)
+    if length > SECTION_BYTES_MAX:
+        raise BadSnapshot(f"a section says that it is {length} bytes long")
+    return kind, length
+
+
+def decode_globals(head: bytes, payload: bytes) -> Globals:
+    """The section of globals alone, checked. Raises `BadSnapshot`."""
+    kind, length, check = _HEAD.unpack(head)
+    if length != len(payload) or check != _check(kind, payload):
+        raise BadSnapshot("its globals do not check")
+    try:
+        return _globals_decoder.decode(payload)
+    except msgspec.DecodeError as error:
+        raise BadSnapshot(f"its globals: {error}") from error
 
 
 def check_header(header: FileHeader | None, store_id: bytes, number: int) -> None:

@@ -6,7 +6,8 @@ files that were found; of each shard, in this order, each step synced before the
     1  what was cut off the end is copied to quarantine/
     2  valid frames from the last proven `durable_lsn` on are copied into the first file of a new run
     3  MANIFEST names the new files
-    4  files that own nothing any more are removed, others end where the new run begins, temporary files go
+    4  files that own nothing any more are removed, others end where the new run begins, temporary files go; snapshots
+       that do not check go to quarantine/, and files of checkpoints that no snapshot names are removed
 
 A crash after any of these leaves a directory that recovers to the same state: before 2 is renamed nothing has changed;
 after it the new run holds what the old files held. Step 4 needs no sync of its own: what comes back owns nothing.
@@ -15,7 +16,8 @@ after it the new run holds what the old files held. Step 4 needs no sync of its 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -27,9 +29,11 @@ from engine.formats.manifest import MANIFEST_PATH, Manifest, ShardEntry, encode_
 from engine.fs import Fs, OpenMode, replace_file, write_whole
 from engine.limits import EngineSettings
 from engine.store.init import QUARANTINE_DIR, Identity, add_shard, entry_of
+from engine.store.leftovers import Leftovers, set_aside
 from engine.store.scan import Directory, ShardFiles
+from engine.store.snapshots import Start
 from engine.store.walk import ShardWalk
-from engine.wal.chain import DATA_START, TMP_SUFFIX, LogFile, Piece, owners, pieces
+from engine.wal.chain import DATA_START, TMP_SUFFIX, LogFile, Piece, owners
 from engine.wal.prepare import OpenFile, abandon_log_file, begin_log_file, finish_log_file, zero_fill
 from engine.wal.shard import Shard
 from engine.wal.wal import Wal
@@ -41,8 +45,18 @@ class Execution:
     """One run of the steps above; `report` gets a line for what an operator may want to know."""
 
     def __init__(
-        self, fs: Fs, identity: Identity, directory: Directory, settings: EngineSettings, now_ms: int, report: list[str]
+        self,
+        fs: Fs,
+        identity: Identity,
+        directory: Directory,
+        start: Start,
+        settings: EngineSettings,
+        now_ms: int,
+        report: list[str],
     ) -> None:
+        self._start = start
+        self.number = start.number
+        """The greatest number of a checkpoint that there is a file of."""
         self._fs = fs
         self._identity = identity
         self._directory = directory
@@ -50,8 +64,9 @@ class Execution:
         self._now_ms = now_ms
         self._report = report
 
-    def run(self, walks: list[ShardWalk], fresh_runs: bool) -> Wal:
-        """The log, ready for writes. `fresh_runs`: the last stop was not in good order.
+    def run(self, walks: list[ShardWalk], fresh_runs: bool, floors: tuple[int, int] = (1, 1)) -> Wal:
+        """The log, ready for writes. `fresh_runs`: the last stop was not in good order. `floors`: the least order and
+        tick of the next frame.
 
         Raises `StoreIOError` at the first error of the disk; nothing half-done counts at the next start.
         """
@@ -60,7 +75,7 @@ class Execution:
                 self._set_aside(walk)
             shards, entries = [], []
             for walk, found in zip(walks, self._directory.shards, strict=True):
-                new_run = fresh_runs or walk.cut is not None
+                new_run = fresh_runs or walk.cut is not None or walk.holes > 0
                 shard, entry = self._begin_run(walk, found) if new_run else self._reopen(walk, found)
                 shards.append(shard)
                 entries.append(entry)
@@ -74,9 +89,12 @@ class Execution:
         except OSError as error:
             raise StoreIOError(f"recovery could not be finished: {error}; nothing counts as done") from error
         self._clean_up([shard.files for shard in shards])
+        set_aside(self._fs, self._start, self._attempt)
+        if fresh_runs:
+            self._remove_leftovers()
         wal = Wal(self._identity.store_id, self._settings, shards, entries, self._settings.wal_shards)
-        wal.order = 1 + max((walk.order for walk in walks), default=0)
-        wal.tick = 1 + max((walk.tick for walk in walks), default=0)
+        wal.order = max(floors[0], *(1 + walk.order for walk in walks))
+        wal.tick = max(floors[1], *(1 + walk.tick for walk in walks))
         return wal
 
     # --- step 1 ---------------------------------------------------------------------------------------------------
@@ -114,7 +132,7 @@ class Execution:
     def _begin_run(self, walk: ShardWalk, found: ShardFiles) -> tuple[Shard, ShardEntry]:
         """The first file of the next run, with a copy of all frames that may not be on disk yet."""
         every = [*found.chain, *found.superseded, *found.leftovers]
-        run = 1 + max(log.run for log in every)
+        run = 1 + max(found.entry.run, *(log.run for log in every))
         first, end = walk.durable_lsn, walk.end_lsn
         tip = max(first, align_block(end))
         reserve = self._settings.wal_reserve_bytes
@@ -182,24 +200,40 @@ class Execution:
             kept = {log.path for log in chain}
             for log in (*found.chain, *found.superseded, *found.leftovers):
                 if log.path not in kept:
-                    self._attempt(log.path, None)
+                    self._remove(log.path)
             for before, after in pairwise(chain):
                 if after.run > before.run and before.end_lsn > after.first_lsn:
-                    self._attempt(before.path, before.offset(after.first_lsn))
+                    self._attempt(before.path, partial(self._end, before.path, before.offset(after.first_lsn)))
         for path in self._directory.strays:
-            self._attempt(path, None)
+            self._remove(path)
 
-    def _attempt(self, path: str, length: int | None) -> None:
-        """Remove a file, or end it at `length`."""
+    def _remove_leftovers(self) -> None:
+        """Remove what a checkpoint that was under way has left."""
         try:
-            if length is None:
-                self._fs.unlink(path)
-                return
-            handle = self._fs.open(path, OpenMode.WRITE)
-            try:
-                self._fs.truncate(handle, length)
-            finally:
-                self._fs.close(handle)
+            leftovers = Leftovers(self._fs, self._identity.store_id, self._start)
+        except OSError as error:
+            self._report.append(f"leftovers of checkpoints could not be looked for: {error}")
+            return
+        self.number = leftovers.number
+        if leftovers.why_not is not None:
+            self._report.append(f"leftovers of checkpoints stay: {leftovers.why_not}")
+        for path in leftovers.paths:
+            self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        self._attempt(path, partial(self._fs.unlink, path))
+
+    def _end(self, path: str, length: int) -> None:
+        """End a file at `length`."""
+        handle = self._fs.open(path, OpenMode.WRITE)
+        try:
+            self._fs.truncate(handle, length)
+        finally:
+            self._fs.close(handle)
+
+    def _attempt(self, path: str, do: Callable[[], None]) -> None:
+        try:
+            do()
         except OSError as error:
             self._report.append(f"{path} could not be tidied up: {error}")
 
@@ -209,6 +243,11 @@ def _stream(fs: Fs, parts: list[Piece], lsn: int, end_lsn: int) -> Iterator[byte
     for part in parts:
         if part.end_lsn <= lsn or lsn >= end_lsn:
             continue
+        while lsn < part.file.first_lsn:
+            # A salvage goes on behind a missing file: its place is zeros.
+            chunk = bytes(min(_COPY, part.file.first_lsn - lsn))
+            yield chunk
+            lsn += len(chunk)
         handle = fs.open(part.file.path, OpenMode.READ)
         try:
             while lsn < min(part.end_lsn, end_lsn):
@@ -234,8 +273,3 @@ def _check_copy(fs: Fs, handle: int, offset: int, length: int, digest: bytes) ->
         length -= len(chunk)
     if copied.digest() != digest:
         raise OSError(errno.EIO, "what was copied into the new log file does not read back")
-
-
-def pieces_of(found: ShardFiles) -> list[Piece]:
-    """What each file of a shard owns."""
-    return pieces(found.chain)

@@ -29,16 +29,17 @@ from engine.formats.frame import FrameHeader, seed_of
 from engine.formats.manifest import MANIFEST_PATH, LockState
 from engine.fs import Fs, replace_file
 from engine.limits import EngineSettings
-from engine.store.execute import Execution, pieces_of
+from engine.store.execute import Execution
 from engine.store.init import Identity, identify, take_root, write_lock
-from engine.store.scan import Directory, survey
+from engine.store.scan import Directory, newest_is_lost, pieces_from, survey
+from engine.store.snapshots import Restorable, Start, choose
 from engine.store.verdicts import Row, Stop, Verdict
-from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, ShardWalk
+from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, Hole, Item, ShardWalk
 from engine.wal.chain import LogFile, Piece
 from engine.wal.reader import FrameReader
 from engine.wal.wal import Wal
 
-__all__ = ["CorruptionGap", "Frame", "OpenedStore", "open_store"]
+__all__ = ["CorruptionGap", "Frame", "Hole", "Item", "OpenedStore", "open_store"]
 
 _INCOMPLETE: Final = Row(
     "T", Verdict.CUT, "the last tick had not reached all of its shards when the process was killed"
@@ -50,15 +51,30 @@ class OpenedStore:
     """A store on its way from `open_store` to `stop`."""
 
     def __init__(
-        self, fs: Fs, clock: Clock, settings: EngineSettings, pid: int, identity: Identity, directory: Directory
+        self,
+        fs: Fs,
+        clock: Clock,
+        settings: EngineSettings,
+        pid: int,
+        identity: Identity,
+        directory: Directory,
+        start: Start,
     ) -> None:
+        self.snapshot = None if start.begin is None else start.begin.snapshot.globals
+        """What the snapshot that replay begins from says of the whole store; None: there is none."""
+        self.last_number = start.number
+        """The greatest number of a checkpoint that there are files of; the next one's is greater."""
+        self.checkpoints = [(kept.number, kept.cuts) for kept in start.kept]
+        """Number and cuts of the newest two snapshots that can be read, ascending."""
+        self._trouble = bool(start.report)
+        self._start = start
         self.store_id = identity.store_id
         self.created_ms = identity.store.created_ms
         self.clean = identity.stop is Stop.CLEAN
         """The last process stopped in good order (or there was none)."""
         self.power_loss = identity.stop is Stop.POWER_LOSS
         """What was not synced may be gone: topics that were not quiet go on behind a `crash` gap."""
-        self.report: list[str] = []
+        self.report: list[str] = list(start.report)
         """Lines for the log: what was cut, isolated, copied."""
         self._fs = fs
         self._clock = clock
@@ -73,18 +89,20 @@ class OpenedStore:
         self._live = False
         self._exhausted = False
         self._progress: Callable[[float], None] | None = None
-        names: dict[int, str] = {}
+        names = {} if start.begin is None else {image.id: image.name for image, _ in start.begin.snapshot.topics()}
         self._walks = [
             ShardWalk(
                 fs,
                 self._seed,
                 found.entry.shard,
-                pieces_of(found),
+                pieces_from(found, start.cut(found.entry.shard, found.entry.start_lsn).lsn),
+                start.cut(found.entry.shard, found.entry.start_lsn),
                 found.entry.end_lsn,
                 identity.stop,
                 settings.on_corruption,
                 names,
                 self._heard,
+                newest_is_lost(found),
             )
             for found in directory.shards
         ]
@@ -116,7 +134,7 @@ class OpenedStore:
         """Give back what reading holds, of a store that is not executed."""
         self._reader.close()
 
-    def frames(self, progress: Callable[[float], None] | None = None) -> Iterator[Frame | CorruptionGap]:
+    def frames(self, progress: Callable[[float], None] | None = None) -> Iterator[Item]:
         """Everything that the log holds, in the order in which it happened. To be read to its end, once.
 
         Raises `StoreDamaged` where damage must not be passed over, `StoreIOError` where the disk does not answer: then
@@ -135,10 +153,10 @@ class OpenedStore:
         if progress is not None:
             progress(1.0)
 
-    def _merged(self) -> Iterator[Frame | CorruptionGap]:
+    def _merged(self) -> Iterator[Item]:
         """The shards by `order`, one tick held back until it is known to be complete or not the last."""
         ends = {walk.shard: (walk.end_lsn, walk.last_lsn) for walk in self._walks}
-        held: list[Frame | CorruptionGap] = []
+        held: list[Item] = []
         for item in merge(*(walk.items() for walk in self._walks), key=_by_order):
             if held and item.tick != held[0].tick:
                 for earlier in held:
@@ -157,32 +175,63 @@ class OpenedStore:
             walk.cut = Cut(_INCOMPLETE, first, behind, path, offset)
             walk.end_lsn, walk.last_lsn = ends[shard]
 
-    def _drops(self, last_tick: list[Frame | CorruptionGap]) -> bool:
+    def _drops(self, last_tick: list[Item]) -> bool:
         """Whether the last tick was never acked: the process was killed before it reached all of its shards."""
         if self._identity.stop is not Stop.SAME_BOOT:
             return False
         if len({item.shard for item in last_tick}) >= last_tick[0].tick_shards:
             return False
+        if last_tick[0].tick < self._floors[1]:
+            return False  # the snapshot was taken down after it was written whole; the rest lies below a cut
         return all(item.lsn >= self._walks[item.shard].durable_lsn for item in last_tick)
 
     def _check_ends(self) -> None:
         """After a stop in good order the log ends exactly where MANIFEST says."""
         for walk, found in zip(self._walks, self._directory.shards, strict=True):
-            if self.clean and walk.end_lsn > found.entry.end_lsn:
+            if self.clean and max(walk.end_lsn, self._proven_end(walk.shard)) > found.entry.end_lsn:
                 path, offset = walk.where(found.entry.end_lsn)
                 raise StoreDamaged(
                     f"{path}: the log goes on behind offset {offset}, where meta/MANIFEST says that it was stopped: "
                     f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
                 )
+            if walk.holes:
+                self.report.append(f"shard {walk.shard}: {walk.holes} places that cannot be read were passed over")
             if walk.isolated:
                 self.report.append(
                     f"shard {walk.shard}: the records of {len(walk.isolated)} damaged writes are a gap now"
                 )
 
+    @property
+    def force_checkpoint(self) -> bool:
+        """Whether a checkpoint is due at once: what the next start would begin from is not what it should be."""
+        return self.resharded or self._trouble or any(walk.holes for walk in self._walks)
+
+    def _proven_end(self, shard: int) -> int:
+        """How far the snapshot knows a shard's log to have been on disk."""
+        return 0 if self.snapshot is None else self.snapshot.cut(shard).end_lsn
+
+    def take_images(self) -> Restorable | None:
+        """The topics of the snapshot, to be put back before the frames; asked for once."""
+        begin = self._start.begin
+        self._start = self._start._replace(begin=None)
+        return begin
+
     def _heard(self, _lsn: int) -> None:
         if self._progress is not None:
-            whole = sum(walk.pieces[-1].end_lsn for walk in self._walks)
-            self._progress(min(1.0, sum(walk.end_lsn for walk in self._walks) / whole))
+            whole = sum(walk.pieces[-1].end_lsn - walk.start_lsn for walk in self._walks)
+            done = sum(max(walk.end_lsn - walk.start_lsn, 0) for walk in self._walks)
+            self._progress(min(1.0, done / max(whole, 1)))
+
+    @property
+    def _floors(self) -> tuple[int, int]:
+        """The least order and tick that the next frame may have, as far as the snapshot knows."""
+        return (1, 1) if self.snapshot is None else (self.snapshot.order, self.snapshot.tick)
+
+    @property
+    def resharded(self) -> bool:
+        """Whether topics live on other shards than in the snapshot or the log: a checkpoint is due at once."""
+        before = len(self._directory.shards) if self.snapshot is None else self.snapshot.shards
+        return before != self._settings.wal_shards and not self._identity.fresh
 
     def read_body(self, shard: int, lsn: int) -> tuple[FrameHeader, bytes]:
         """A frame that `frames` yielded or the log wrote, read again and checked, at any time."""
@@ -200,9 +249,16 @@ class OpenedStore:
         assert self._exhausted, "nothing is written before every verdict"
         self._reader.close()
         execution = Execution(
-            self._fs, self._identity, self._directory, self._settings, self._clock.wall_ms(), self.report
+            self._fs,
+            self._identity,
+            self._directory,
+            self._start,
+            self._settings,
+            self._clock.wall_ms(),
+            self.report,
         )
-        self._wal = execution.run(self._walks, not self.clean)
+        self._wal = execution.run(self._walks, not self.clean, self._floors)
+        self.last_number = execution.number
         if self.clean and not self._identity.fresh:
             self.go_live()
 
@@ -242,7 +298,8 @@ def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0, *, 
     take_root(fs)
     identity = identify(fs, clock, settings, pid, make=make)
     try:
-        directory = survey(fs, identity.store_id, identity.manifest)
+        directory = survey(fs, identity.manifest)
+        start = choose(fs, identity.store_id, directory, settings.on_corruption)
     except OSError as error:
         raise StoreIOError(f"the store cannot be read: {error}; nothing was changed") from error
-    return OpenedStore(fs, clock, settings, pid, identity, directory)
+    return OpenedStore(fs, clock, settings, pid, identity, directory, start)

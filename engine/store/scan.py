@@ -5,9 +5,16 @@ Pure reading. What was left half-made by a crash is told from what is missing or
 - a `.tmp` file is something that was never finished;
 - a log file newer than the one that MANIFEST names was never used; if it has no good header, it is a leftover;
 - the newest file that MANIFEST names must be there, with at least the size that MANIFEST knows;
-- the chain of owners must begin where MANIFEST says and have no holes: a file that ends before the next owner begins is
-  short, or the one between them is missing;
+- a file wholly below the position where MANIFEST says that the kept log begins was about to be removed.
+
+Whether the log is whole is a question with a position (`check_log`): a start from a snapshot needs the log from the
+snapshot's cut on, a start without one needs it from the beginning. From there on
+
+- the chain of owners must have no holes: a file that ends before the next owner begins is short, or the one between
+  them is missing;
 - a file that says it belongs to another store, shard or place is never read as ours.
+
+What lies below is not looked at: damage there has hit nothing that is needed.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ from typing import NamedTuple
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileHeader, FileKind, parse_file_header
 from engine.formats.manifest import LOCK_PATH, MANIFEST_PATH, STORE_PATH, Manifest, ShardEntry
+from engine.formats.snapshot import META_DIR, parse_snapshot_name
 from engine.fs import Fs, OpenMode
 from engine.store.walk import NEXT_STEP
 from engine.wal.chain import (
@@ -25,9 +33,11 @@ from engine.wal.chain import (
     TMP_SUFFIX,
     WAL_DIR,
     LogFile,
+    Piece,
     owners,
     parse_log_name,
     parse_shard_dir,
+    pieces,
     shard_dir,
 )
 
@@ -41,7 +51,9 @@ class ShardFiles(NamedTuple):
     superseded: list[LogFile]
     """Files that own nothing any more."""
     leftovers: list[LogFile]
-    """Files that a crash kept from being finished; nothing was ever in them."""
+    """Files that a crash kept from being finished, with nothing in them, or from being removed, wholly below the
+    beginning of the kept log."""
+    headers: dict[LogFile, FileHeader | None]
 
 
 class Directory(NamedTuple):
@@ -52,10 +64,15 @@ class Directory(NamedTuple):
     """Temporary files."""
 
 
-def survey(fs: Fs, store_id: bytes, manifest: Manifest) -> Directory:
+def survey(fs: Fs, manifest: Manifest) -> Directory:
     """Find the files of every shard that MANIFEST names. Raises `StoreDamaged` and `OSError`."""
     strays = [path for path in (STORE_PATH, LOCK_PATH, MANIFEST_PATH) if fs.exists(path + TMP_SUFFIX)]
     strays = [path + TMP_SUFFIX for path in strays]
+    strays += [
+        f"{META_DIR}/{name}"
+        for name in fs.list(META_DIR)
+        if name.endswith(TMP_SUFFIX) and parse_snapshot_name(name[: -len(TMP_SUFFIX)]) is not None
+    ]
     numbers = {number for name in fs.list(WAL_DIR) if (number := parse_shard_dir(name)) is not None}
     shards = []
     for entry in sorted(manifest.shards, key=lambda entry: entry.shard):
@@ -70,13 +87,13 @@ def survey(fs: Fs, store_id: bytes, manifest: Manifest) -> Directory:
             for name in names
             if name.endswith(TMP_SUFFIX) and parse_log_name(name[: -len(TMP_SUFFIX)]) is not None
         ]
-        shards.append(_shard_files(fs, store_id, entry, names))
+        shards.append(_shard_files(fs, entry, names))
     if [shard.entry.shard for shard in shards] != list(range(len(shards))) or not shards:
         raise StoreDamaged(f"meta/MANIFEST names the shards {[shard.entry.shard for shard in shards]}. {NEXT_STEP}")
     return Directory(shards, strays)
 
 
-def _shard_files(fs: Fs, store_id: bytes, entry: ShardEntry, names: list[str]) -> ShardFiles:
+def _shard_files(fs: Fs, entry: ShardEntry, names: list[str]) -> ShardFiles:
     files: list[LogFile] = []
     leftovers: list[LogFile] = []
     headers: dict[LogFile, FileHeader | None] = {}
@@ -94,11 +111,38 @@ def _shard_files(fs: Fs, store_id: bytes, entry: ShardEntry, names: list[str]) -
             leftovers.append(log)
         else:
             files.append(log)
-    chain, superseded = owners(files)
-    _check_chain(entry, chain)
-    for log in chain:
-        _check_header(log, headers[log], store_id)
-    return ShardFiles(entry, chain, superseded, leftovers)
+    leftovers += [log for log in files if log.first_lsn < log.end_lsn <= entry.start_lsn]
+    chain, superseded = owners(log for log in files if log not in leftovers)
+    if not chain:
+        _check_newest(entry, chain)
+    return ShardFiles(entry, chain, superseded, leftovers, headers)
+
+
+def check_log(found: ShardFiles, store_id: bytes, from_lsn: int) -> None:
+    """That nothing of a shard's log is missing, short or strange from a position on.
+
+    Raises `StoreDamaged` or `StoreForeign`, with what is wrong and what helps.
+    """
+    _check_newest(found.entry, found.chain)
+    chain = pieces_from(found, from_lsn)
+    _check_chain(found.entry, [piece.file for piece in chain], from_lsn)
+    for piece in chain:
+        _check_header(piece.file, found.headers[piece.file], store_id)
+
+
+def newest_is_lost(found: ShardFiles) -> bool:
+    """Whether the newest file that MANIFEST names is missing or short."""
+    try:
+        _check_newest(found.entry, found.chain)
+    except StoreDamaged:
+        return True
+    return False
+
+
+def pieces_from(found: ShardFiles, from_lsn: int) -> list[Piece]:
+    """What each file owns, from the one that owns a position on; at least the last one."""
+    parts = pieces(found.chain)
+    return [part for part in parts[:-1] if part.end_lsn > from_lsn] + parts[-1:]
 
 
 def _look_at(fs: Fs, path: str) -> tuple[int, bytes]:
@@ -109,8 +153,8 @@ def _look_at(fs: Fs, path: str) -> tuple[int, bytes]:
         fs.close(handle)
 
 
-def _check_chain(entry: ShardEntry, chain: list[LogFile]) -> None:
-    """No owner is missing or short."""
+def _check_newest(entry: ShardEntry, chain: list[LogFile]) -> None:
+    """The newest file that MANIFEST names is there, as long as MANIFEST knows it."""
     whose = f"Concerned: all topics of shard {entry.shard}"
     newest = next((log for log in chain if (log.first_lsn, log.run) == (entry.first_lsn, entry.run)), None)
     if newest is None and not any(log.run > entry.run and log.first_lsn <= entry.first_lsn for log in chain):
@@ -121,10 +165,15 @@ def _check_chain(entry: ShardEntry, chain: list[LogFile]) -> None:
             f"{newest.path} is {newest.size} bytes long, meta/MANIFEST knows {entry.size}: it was cut short. "
             f"{whose}. {NEXT_STEP}"
         )
-    if chain[0].first_lsn != entry.start_lsn:
+
+
+def _check_chain(entry: ShardEntry, chain: list[LogFile], from_lsn: int) -> None:
+    """No owner is missing or short."""
+    whose = f"Concerned: all topics of shard {entry.shard}"
+    if not chain[0].first_lsn <= from_lsn <= chain[-1].end_lsn:
         raise StoreDamaged(
-            f"{shard_dir(entry.shard)}: the log begins at lsn {entry.start_lsn}, but the oldest file is "
-            f"{chain[0].path}. {whose}. {NEXT_STEP}"
+            f"{shard_dir(entry.shard)}: the log is needed from lsn {from_lsn} on, but the oldest file is "
+            f"{chain[0].path}, which begins at {chain[0].first_lsn}. {whose}. {NEXT_STEP}"
         )
     for before, after in pairwise(chain):
         if before.end_lsn < after.first_lsn:

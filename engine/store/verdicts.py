@@ -42,6 +42,8 @@ class Frame(Enum):
     UNREADABLE = "unreadable"
     CONTROL = "control"
     APPEND = "append"
+    NOWHERE = "nowhere"
+    """There are no bytes: the file is missing or short."""
 
 
 class Stop(Enum):
@@ -195,17 +197,22 @@ RESPONSES: Final = (
         frozenset({Frame.APPEND}),
         frozenset({OnCorruption.ISOLATE, OnCorruption.SALVAGE}),
     ),
-    # Nobody can say what a lost definition, delete or unreadable frame concerned.
+    # Nobody can say what a lost definition, delete, unreadable frame or missing file concerned.
     ResponseRow(
         "Q",
         Response.REFUSE,
-        frozenset({Frame.CONTROL, Frame.UNREADABLE}),
+        frozenset({Frame.CONTROL, Frame.UNREADABLE, Frame.NOWHERE}),
         frozenset({OnCorruption.ISOLATE, OnCorruption.REFUSE}),
     ),
     # The operator wants to decide about any damage.
     ResponseRow("R", Response.REFUSE, frozenset({Frame.APPEND}), frozenset({OnCorruption.REFUSE})),
     # The operator has decided to go on with what is left.
-    ResponseRow("S", Response.SALVAGE, frozenset({Frame.CONTROL, Frame.UNREADABLE}), frozenset({OnCorruption.SALVAGE})),
+    ResponseRow(
+        "S",
+        Response.SALVAGE,
+        frozenset({Frame.CONTROL, Frame.UNREADABLE, Frame.NOWHERE}),
+        frozenset({OnCorruption.SALVAGE}),
+    ),
 )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.append import BadBody
@@ -37,6 +37,7 @@ from engine.formats.frame import (
     places,
     resembles_header,
 )
+from engine.formats.snapshot import ShardCut
 from engine.fs import Fs, OpenMode
 from engine.limits import OnCorruption
 from engine.store import verdicts
@@ -48,8 +49,9 @@ _ZEROS: Final = bytes(WINDOW)
 _KNOWN: Final = frozenset(int(kind) for kind in FrameType if kind < FrameType.ROUTER_PUT)
 """Types that this version can replay."""
 NEXT_STEP: Final = (
-    "Nothing was changed. Put the directory back from a backup, or keep it as it is for `topics fsck DIR` and "
-    "`topics recover DIR --to NEW` of a later version, which save everything that can be proven good"
+    "Nothing was changed. Put the directory back from a backup; or see what is left with `topics fsck DIR` and save "
+    "everything that can be proven good with `topics recover DIR --to NEW`; or start once with "
+    "TOPICS_ON_CORRUPTION=salvage, which goes on with what is left"
 )
 
 
@@ -114,6 +116,30 @@ class CorruptionGap(NamedTuple):
     offset: int
 
 
+class Hole(NamedTuple):
+    """A stretch that cannot be read, and behind which a salvage goes on. Everything that may have stood there is lost.
+
+    A control frame whose header is good says which topic it concerned, and how; otherwise `topic_id` is 0 and `type`
+    None, and any topic of the shard may be concerned.
+    """
+
+    topic_id: int
+    type: int | None
+    ts: int
+    order: int
+    tick: int
+    tick_shards: int
+    shard: int
+    lsn: int
+    end: int
+    path: str
+    offset: int
+
+
+Item: TypeAlias = "Frame | CorruptionGap | Hole"
+"""What a walk finds, one after the other."""
+
+
 class Cut(NamedTuple):
     """Bytes behind the end of the log that are set aside."""
 
@@ -146,21 +172,28 @@ class ShardWalk:
         seed: int,
         shard: int,
         pieces: list[Piece],
+        start: ShardCut,
         known_end: int,
         stop: Stop,
         policy: OnCorruption,
         names: dict[int, str],
         heard: Callable[[int], None],
+        newest_lost: bool = False,
     ) -> None:
-        """`known_end`: how far MANIFEST knows the log to have been on disk. `names`: names of topics by id, filled here
-        for messages. `heard` is told now and then how many bytes were read."""
+        """`start`: where to begin, and which frame ended before; `pieces` begin with the file that owns it.
+        `known_end`: how far MANIFEST knows the log to have been on disk; the snapshot that made the cut knows too.
+        `names`: names of topics by id, filled here for messages. `heard` is told now and then how many bytes were read.
+        `newest_lost`: the newest file is missing or short, and a salvage goes on without it.
+        """
+        known_end = max(known_end, start.end_lsn)
         self.shard = shard
         self.pieces = pieces
-        self.end_lsn = pieces[0].file.first_lsn
+        self.start_lsn = start.lsn
+        self.end_lsn = start.last_end
         """Where the last kept frame ends."""
-        self.last_lsn = NO_FRAME
+        self.last_lsn = start.last_lsn
         """Where it begins; `NO_FRAME` in an empty log, so that only a stream's first frame can be the first."""
-        self.durable_lsn = max(self.end_lsn, align_block(known_end))
+        self.durable_lsn = max(start.lsn, align_block(known_end))
         """The greatest proven one: everything below is on disk."""
         self.order = 0
         """The greatest seen."""
@@ -168,6 +201,11 @@ class ShardWalk:
         self.cut: Cut | None = None
         self.isolated: list[CorruptionGap] = []
         """Frames whose records became a corruption gap."""
+        self.holes = 0
+        """Places that a salvage passed over."""
+        self._over = False
+        """Nothing follows the hole that was found last."""
+        self._newest_lost = newest_lost
         self._fs = fs
         self._seed = seed
         self._known_end = known_end
@@ -175,7 +213,7 @@ class ShardWalk:
         self._policy = policy
         self._names = names
         self._heard = heard
-        self._at = self.end_lsn
+        self._at = start.lsn
         """Where the next frame is looked for: at `end_lsn`, or where the log was found to go on."""
         self._nothing: Ahead | None = None
         """What `_resume` saw, if it saw no frame: the same look need not be taken twice."""
@@ -185,20 +223,27 @@ class ShardWalk:
                 self._run_lsn = after.file.first_lsn
         self.durable_lsn = max(self.durable_lsn, self._run_lsn)
 
-    def items(self) -> Iterator[Frame | CorruptionGap]:
+    def items(self) -> Iterator[Item]:
         """Everything that the shard holds, in order. Raises `StoreDamaged` where the verdict is to refuse."""
         index = 0
         window = Window(self._fs, self.pieces[0].file)
         try:
+            if self._at < self.pieces[0].file.first_lsn:
+                yield self._nowhere(0)
             while True:
                 yield from self._frames(window, self.pieces[index].end_lsn)
                 place = self._resume(index)
                 if place is None:
-                    gap = self._judge(index)
-                    if gap is None:
-                        return
-                    yield gap
-                    place = index
+                    missing = self._maybe_missing(index)
+                    found = self._nowhere(missing) if missing == index + 1 else self._judge(index)
+                    if found is None and missing is not None and self.cut is None:
+                        found = self._nowhere(missing)
+                    if found is None:
+                        break
+                    yield found
+                    if self._over:
+                        break
+                    place = self._index_of(self._at)
                 if place != index:
                     index = place
                     window.close()
@@ -206,6 +251,8 @@ class ShardWalk:
                     window = Window(self._fs, self.pieces[index].file)
         finally:
             window.close()
+        if self._newest_lost and not self._over:
+            yield self._hole(None, self.pieces[-1].end_lsn, self.pieces[-1].end_lsn)
 
     def _frames(self, window: Window, owned_end: int) -> Iterator[Frame]:
         """Valid frames that follow each other inside one file, from `_at` on."""
@@ -293,8 +340,8 @@ class ShardWalk:
         finally:
             self._fs.close(handle)
 
-    def _judge(self, index: int) -> CorruptionGap | None:
-        """The verdict where no frame follows: None at the end of the log, or the gap of an isolated frame."""
+    def _judge(self, index: int) -> CorruptionGap | Hole | None:
+        """The verdict where no frame follows: None at the end of the log, or what is lost here."""
         lsn = self._at
         piece = self.pieces[index]
         header = parse_header(self._seed, self._bytes(index, lsn, HEADER_LEN), 0, lsn)
@@ -311,11 +358,14 @@ class ShardWalk:
             return None
         path, offset = self.where(spot)
         if row.verdict is Verdict.CUT:
-            self.cut = Cut(row, self.end_lsn, max(ahead.end_lsn, self.end_lsn), path, offset)
+            end = max(self.end_lsn, self.pieces[0].file.first_lsn)
+            self.cut = Cut(row, end, max(ahead.end_lsn, end), path, offset)
             return None
-        response = verdicts.respond(evidence.frame, self._policy)
-        if response.response is not Response.ISOLATE or header is None:
-            raise StoreDamaged(self._refusal(row, header, path, offset, response.response))
+        response = verdicts.respond(evidence.frame, self._policy).response
+        if response is Response.SALVAGE:
+            return self._pass_over(header, row, ahead)
+        if response is not Response.ISOLATE or header is None:
+            raise StoreDamaged(self._refusal(row, header, path, offset))
         self._seen(header)
         self.last_lsn = lsn
         self.end_lsn = self._at = end = lsn + frame_len(header.body_len)
@@ -391,6 +441,59 @@ class ShardWalk:
                     return start
         return block
 
+    # --- going on behind what cannot be read (salvage) ------------------------------------------------------------
+
+    def _pass_over(self, header: FrameHeader | None, row: Row, ahead: Ahead) -> Hole:
+        """Go on behind a bad control frame, or at the next valid header; without one the log ends here."""
+        lsn = self._at
+        if header is not None:
+            self._seen(header)
+            self.last_lsn = lsn
+            self.end_lsn = self._at = lsn + frame_len(header.body_len)
+            return self._hole(header, lsn, self._at)
+        first = ahead.first
+        if first is None or first.lsn <= lsn:
+            first = self._look_ahead(lsn + 8, stop_at_first=True).first
+        if first is None:
+            path, offset = self.where(lsn)
+            begin = max(self.end_lsn, self.pieces[0].file.first_lsn)
+            self.cut = Cut(row, begin, max(ahead.end_lsn, begin), path, offset)
+            self._over = True
+            return self._hole(None, lsn, max(ahead.end_lsn, lsn))
+        self._go_on_at(first)
+        return self._hole(None, lsn, first.lsn)
+
+    def _go_on_at(self, first: FrameHeader) -> None:
+        self._at = first.lsn
+        self.last_lsn = first.lsn - first.back if first.back else NO_FRAME
+
+    def _maybe_missing(self, index: int) -> int | None:
+        """The first piece behind that does not begin where the one before ends (only a salvage gets to see that)."""
+        for behind, (before, after) in enumerate(pairwise(self.pieces[index:]), index + 1):
+            if before.end_lsn < after.file.first_lsn:
+                return behind
+        return None
+
+    def _nowhere(self, index: int) -> Hole:
+        """Go on with the first frame of the pieces from `index` on: there is no file for what comes before."""
+        assert verdicts.respond(verdicts.Frame.NOWHERE, self._policy).response is Response.SALVAGE, "survey refuses"
+        lsn = self._at
+        start = self.pieces[index].file.first_lsn
+        first = self._look_ahead(start, stop_at_first=True).first
+        if first is None:
+            self._at, self.last_lsn, self._over = start, NO_FRAME, True
+            return self._hole(None, lsn, start)
+        self._go_on_at(first)
+        return self._hole(None, lsn, first.lsn)
+
+    def _hole(self, header: FrameHeader | None, lsn: int, end: int) -> Hole:
+        self.holes += 1
+        path, offset = self.where(lsn)
+        place = (self.order, self.tick, 1 if header is None else header.tick_shards, self.shard, lsn, end, path)
+        if header is None:
+            return Hole(0, None, 0, *place, max(offset, 0))
+        return Hole(header.topic_id, header.type, header.ts, *place, offset)
+
     def _index_of(self, lsn: int) -> int:
         """Which file owns a position; the last one if none does."""
         return next((i for i, piece in enumerate(self.pieces) if lsn < piece.end_lsn), len(self.pieces) - 1)
@@ -451,7 +554,7 @@ class ShardWalk:
             "know. Nothing was changed; start the store with the newer version that wrote it"
         )
 
-    def _refusal(self, row: Row, header: FrameHeader | None, path: str, offset: int, response: Response) -> str:
+    def _refusal(self, row: Row, header: FrameHeader | None, path: str, offset: int) -> str:
         if header is None:
             whose = f"any of the {len(self._names)} topics whose creation was read"
             if 0 < len(self._names) <= 8:
@@ -463,10 +566,4 @@ class ShardWalk:
             what = f"a {kind} frame there does not check"
             whose = f"topic {name}" if header.topic_id else "any topic"
         where = f"{path}: damage at offset {offset} (row {row.letter}: {row.why})"
-        text = f"{where}: {what}. Concerned: {whose}. {NEXT_STEP}"
-        if response is Response.SALVAGE:
-            text += (
-                ". TOPICS_ON_CORRUPTION=salvage cannot pass over this yet: going on behind gaps of a window's size "
-                "is not built"
-            )
-        return text
+        return f"{where}: {what}. Concerned: {whose}. {NEXT_STEP}"

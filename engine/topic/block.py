@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from engine.errors import StoreDamaged
 from engine.fragment import META_FIXED, NODE_FIXED, PREFIX_FIXED, TAG_FIXED, Rendered, digits
+from engine.segment.segment import Segment
 from engine.tagset import TagSet
 
 BLOCK_RECORDS: Final = 256
@@ -112,6 +113,7 @@ class Block:
     live, live_bytes   how many of its records are live, and what they count for
     shard, lsns        where the frames are that it was made from; `NOT_LOGGED` and none for ephemeral topics
     counts             how many records each frame has; None when all have equally many
+    segment            where its records lie when it is sealed: it then has no `lsns`, and no payload of its own
     queued             whether `Cache` has it in its queue
     tagged             whether a record of it has ever had a tag
     known_tags         what `tags` has found out, kept from when the block is closed
@@ -137,6 +139,7 @@ class Block:
         "node_lens",
         "open",
         "queued",
+        "segment",
         "shard",
         "tag_lens",
         "tagged",
@@ -156,6 +159,7 @@ class Block:
         self.shard = shard
         self.lsns: array[int] | None = None if shard == NOT_LOGGED else array("Q", (lsn,))
         self.counts: Lens | None = None
+        self.segment: Segment | None = None
         self.queued = False
         self.touched = True
         self.open = count <= OPEN_RECORDS and len(fragments) <= OPEN_BYTES
@@ -179,6 +183,24 @@ class Block:
             self.node_lens = _copied(rendered.node_lens)
             self.meta_lens = _copied(rendered.meta_lens)
             self.tag_lens = _copied(rendered.tag_lens)
+
+    @classmethod
+    def sealed(cls, segment: Segment, live: int, live_bytes: int, known_tags: TagSet | None) -> Block:
+        """The records of a segment, of which so many are live and count for so much."""
+        block = cls.__new__(cls)
+        block.first_seq = segment.first_seq
+        block.count = segment.count
+        block.first_ts, block.last_ts = segment.first_ts, segment.last_ts
+        block.live, block.live_bytes = live, live_bytes
+        block.shard, block.lsns, block.counts = NOT_LOGGED, None, None
+        block.segment = segment
+        block.queued = block.touched = block.open = False
+        block.weight = 0
+        block.data = block._bounds = block._strides = block._bare = None
+        block.node_lens = block.meta_lens = block.tag_lens = None
+        block.tagged = segment.has_tag
+        block.known_tags = known_tags
+        return block
 
     # -- growing ---------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class Ghosts:
     def of(cls, ghosts: Iterable[tuple[int, int, int, int]]) -> Ghosts:
         """The ghosts that others were, from (first, last, records, bytes) of each."""
         made = cls()
-        made._ghosts = [Ghost(*ghost) for ghost in ghosts]
+        made._ghosts = [Ghost(*ghost) for ghost in sorted(ghosts)]
         made._sum()
         return made
 

@@ -9,7 +9,7 @@ that a reader of a snapshot can check one against the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from engine.formats.snapshot import BadSnapshot, FloorImage, TopicImage
 from engine.topic.floor import Floor
@@ -55,7 +55,7 @@ def dump(topic: Topic, shard: int, from_lsn: int, spans: Iterable[tuple[int, int
     return image
 
 
-def load(topic: Topic, image: TopicImage, deleted: Iterable[tuple[int, int]] = ()) -> None:
+def load(topic: Topic, image: TopicImage, deleted: Sequence[tuple[int, int]] = ()) -> None:
     """Make a new topic what the image says, with the deletions that .del files add; its blocks are the caller's.
 
     Raises `BadSnapshot` for an image that no topic can have.
@@ -74,10 +74,11 @@ def load(topic: Topic, image: TopicImage, deleted: Iterable[tuple[int, int]] = (
         topic._gaps = Gaps.of(image.gaps)
     if image.ghosts:
         topic._ghosts = Ghosts.of(image.ghosts)
-    topic.lost = tuple(image.lost)
-    ranges = RangeSet.of([*image.deleted, *deleted])
-    ranges.remove_below(image.earliest)
-    if ranges:
+    if image.lost:
+        topic.lost = tuple(image.lost)
+    if image.deleted or deleted:
+        ranges = RangeSet.of(sorted([*image.deleted, *deleted]))
+        ranges.remove_below(image.earliest)
         topic.deleted = ranges
     for key, first_seq, count, digest, ts in image.keys:
         topic.idempotency.add(key, Used(first_seq, count, digest, ts))

@@ -202,6 +202,8 @@ class Topic:
 
     def note_gap(self, first: int, last: int, reason: Reason) -> None:
         """Records that no block holds and no count counts are lost: for a topic that is being put back."""
+        if reason is Reason.CORRUPTION:
+            self._note_damage(first, last)
         self._add_gap(first, last, reason)
         self._settle_front(self.earliest_seq)
 

@@ -54,7 +54,7 @@ class Piece(NamedTuple):
 
     file: LogFile
     end_lsn: int
-    """Where the next owner begins, or where the file ends."""
+    """Where the next owner begins, or where the file ends if that is before."""
 
 
 def shard_dir(shard: int) -> str:
@@ -91,4 +91,4 @@ def owners(files: Iterable[LogFile]) -> tuple[list[LogFile], list[LogFile]]:
 def pieces(chain: list[LogFile]) -> list[Piece]:
     """What each file of a chain owns."""
     ends = [file.first_lsn for file in chain[1:]] + [file.end_lsn for file in chain[-1:]]
-    return [Piece(file, end) for file, end in zip(chain, ends, strict=True)]
+    return [Piece(file, min(end, file.end_lsn)) for file, end in zip(chain, ends, strict=True)]

@@ -22,7 +22,7 @@ EVERYTHING = [Evidence(*parts) for parts in product(After, Frame, (False, True),
 
 
 def test_every_combination_of_evidence_fits_exactly_one_row() -> None:
-    assert len(EVERYTHING) == 108
+    assert len(EVERYTHING) == 144
     for evidence in EVERYTHING:
         assert [row.letter for row in VERDICTS if row.fits(evidence)] == [judge(evidence).letter], evidence
 

@@ -28,7 +28,7 @@ def through_bytes(image: TopicImage, config: TopicConfig) -> tuple[TopicImage, T
     parts = list(encode_sections([(image, config)], Globals(number=1), STORE_ID))
     decoder = SnapshotDecoder()
     decoder.feed(b"".join(parts[1:]))
-    [found] = decoder.finish().topics
+    [found] = decoder.finish().topics()
     return found
 
 

@@ -9,7 +9,7 @@ from engine.formats.frame import FrameType
 from engine.fragment import render
 from engine.fs import Fs
 from engine.limits import KIB, EngineSettings, OnCorruption
-from engine.store.recovery import CorruptionGap, Frame, OpenedStore, open_store
+from engine.store.recovery import CorruptionGap, Hole, Item, OpenedStore, open_store
 from engine.types import TopicConfig
 from engine.wal.wal import Wal
 from tests.sim.clock import ManualClock
@@ -51,6 +51,8 @@ class Hand:
             self.opened.go_live()
         self.seqs: dict[int, int] = {}
         for item in self.items:
+            if isinstance(item, Hole):
+                continue
             if isinstance(item, CorruptionGap):
                 self.seqs[item.topic_id] = item.last_seq
             elif item.type == FrameType.APPEND:
@@ -131,11 +133,11 @@ class Hand:
         return self.opened.stop()
 
 
-def values_of(items: list[Frame | CorruptionGap], topic: int) -> list[bytes | str]:
+def values_of(items: list[Item], topic: int) -> list[bytes | str]:
     """The records of a topic, `"gap"` for each one that is gone."""
     found: list[bytes | str] = []
     for item in items:
-        if item.topic_id != topic:
+        if item.topic_id != topic or isinstance(item, Hole):
             continue
         if isinstance(item, CorruptionGap):
             found += ["gap"] * (item.last_seq - item.first_seq + 1)

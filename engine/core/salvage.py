@@ -1,0 +1,92 @@
+"""Going on behind log that cannot be read (`TOPICS_ON_CORRUPTION=salvage`): losses are said, and no seq comes twice.
+
+A hole in the log may have held anything. A topic that it may have concerned is *doubtful* until the log shows where its
+seqs have got to: the records that are missing then are a `corruption` gap. A topic that is doubtful to the end goes on
+behind a gap of a window's size, as after a power failure. Of a lost frame whose header is good, topic and type are
+known:
+
+    Drop            is done: its header says all
+    Mark            concerned no topic
+    any other       its topic is doubtful; a lost Delete is said, for its records may be readable again
+    Create          and whatever was in a hole: a topic whose Create is lost is called `salvaged-<id>`
+
+Deletions that segments and snapshots know of are not in question: they were taken down before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.formats.frame import FrameType
+from engine.store.walk import Frame, Hole
+from engine.types import Reason, TopicConfig
+
+_NAMES_SAID: Final = 8
+
+
+class Salvage:
+    """What one replay knows of holes; without any it costs a look at an empty dict."""
+
+    def __init__(self, catalog: Catalog, report: list[str]) -> None:
+        self._catalog = catalog
+        self._report = report
+        self.doubtful: dict[int, None] = {}
+        """Ids of topics whose seqs may have gone further than the log shows."""
+        self.holes = 0
+
+    def hole(
+        self,
+        hole: Hole,
+        told: Callable[[int, int, int], bool],
+        concerns: Callable[[Slot], bool],
+        drop: Callable[[Slot], None],
+    ) -> None:
+        """Take one in. `told(topic_id, shard, lsn)`: whether a topic's image has what the log said up to there."""
+        self.holes += 1
+        where = f"{hole.path}: offset {hole.offset}"
+        if hole.type == FrameType.MARK:
+            self._report.append(f"{where}: a Mark that does not check was passed over; it concerned no topic")
+            return
+        if hole.topic_id:
+            slots = [slot] if (slot := self._catalog.by_id.get(hole.topic_id)) is not None else []
+        else:
+            slots = [slot for slot in self._catalog.by_id.values() if concerns(slot)]
+        slots = [slot for slot in slots if not told(slot.topic.id, hole.shard, max(hole.end - 1, hole.lsn))]
+        names = ", ".join(sorted(slot.name for slot in slots)[:_NAMES_SAID]) or "no topic that is known"
+        kind = "the log" if hole.type is None else f"a {FrameType(hole.type).name} frame"
+        self._report.append(
+            f"{where}: {kind} cannot be read up to lsn {hole.end} of shard {hole.shard} and was passed over; "
+            f"concerned: {names}{' and others' if len(slots) > _NAMES_SAID else ''}"
+        )
+        if hole.type == FrameType.DROP:
+            for slot in slots:
+                drop(slot)
+            return
+        if hole.type == FrameType.DELETE and slots:
+            self._report.append(f"{where}: records of {names} that this Delete took may be readable again")
+        for slot in slots:
+            slot.quiet = False
+            self.doubtful[slot.topic.id] = None
+
+    def orphan(self, frame: Frame) -> Slot | None:
+        """The topic of a frame that nothing before speaks of, made where there is a record; None: pass it over."""
+        if not self.holes:
+            return None
+        name = f"salvaged-{frame.topic_id:x}"
+        if frame.type != FrameType.APPEND or name in self._catalog.tip:
+            return None
+        slot = self._catalog.add_tip(name, frame.topic_id, frame.topic_id, TopicConfig())
+        self._catalog.show(slot)
+        self._report.append(f"the name of topic {frame.topic_id:x} is lost: it is called {name!r}")
+        self.doubtful[frame.topic_id] = None
+        return slot
+
+    def reason_of(self, topic_id: int) -> Reason:
+        """Why seqs are missing before a frame that shows where a topic has got to, which is no longer doubtful then."""
+        if topic_id in self.doubtful:
+            del self.doubtful[topic_id]
+            return Reason.CORRUPTION
+        return Reason.CRASH

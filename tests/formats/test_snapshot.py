@@ -1,0 +1,195 @@
+"""Snapshots: whole, byte by byte, with trailing bytes, and with every kind of damage."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from engine.formats.header import FILE_HEADER_LEN, FileHeader, FileKind, parse_file_header
+from engine.formats.snapshot import (
+    BadSnapshot,
+    DroppedTopic,
+    FloorImage,
+    Globals,
+    SegmentEntry,
+    ShardCut,
+    Snapshot,
+    SnapshotDecoder,
+    TopicImage,
+    check_header,
+    encode_sections,
+    parse_snapshot_name,
+    parse_tails_name,
+    snapshot_path,
+    tails_path,
+)
+from engine.types import Durability, Reason, TopicConfig
+
+STORE_ID = bytes(range(16))
+TS = 1_748_450_000_000
+
+
+def example() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
+    """A snapshot in which every member occurs."""
+    segment = SegmentEntry(
+        first=4,
+        count=5,
+        present=4,
+        number=2,
+        data_len=400,
+        first_ts=TS,
+        last_ts=TS + 9,
+        flags=4,
+        live=3,
+        size=30,
+        deletes=1,
+        digest=2**64 - 1,
+        cold=True,
+        worn=True,
+        tags=b"\0\xff",
+    )
+    piece = SegmentEntry(first=10, count=2, number=7, offset=64, data_len=90, first_ts=TS, last_ts=TS, live=2, size=8)
+    topic = TopicImage(
+        id=3,
+        name='orders "\u00e9',
+        epoch=3,
+        shard=1,
+        from_lsn=8192,
+        head=12,
+        earliest=4,
+        count=5,
+        size=38,
+        last_write_ts=TS,
+        quiet=True,
+        reserved=70000,
+        floor=FloorImage(seq=4, last_ts=TS, unknown_from=2, ranges=[(1, Reason.CAP), (3, Reason.CRASH)]),
+        gaps=[(12, 12, Reason.CORRUPTION)],
+        ghosts=[(12, 12, 1, 9)],
+        lost=[(12, 12)],
+        deleted=[(9, 9)],
+        keys=[(b"k\xff", 10, 2, bytes(16), TS)],
+        segments=[segment, piece],
+    )
+    idle = TopicImage(id=4, name="idle", epoch=4, from_lsn=4096)
+    globals_ = Globals(
+        number=7,
+        predecessor=6,
+        created_ms=TS,
+        last_ts=TS + 1,
+        order=99,
+        tick=50,
+        epoch=5,
+        shards=2,
+        closed_names=["never"],
+        cuts=[ShardCut(shard=0, lsn=0), ShardCut(shard=1, lsn=4096, last_lsn=200, last_end=400, end_lsn=8200)],
+        dropped=[DroppedTopic(id=5, name="gone", closed=True)],
+    )
+    return [(topic, TopicConfig(cap_records=9, durability=Durability.FSYNC)), (idle, TopicConfig())], globals_
+
+
+def encoded() -> bytes:
+    topics, globals_ = example()
+    return b"".join(encode_sections(topics, globals_, STORE_ID))
+
+
+def decoded(data: bytes, step: int = 1 << 20) -> Snapshot:
+    decoder = SnapshotDecoder()
+    for start in range(0, len(data), step):
+        decoder.feed(data[start : start + step])
+    return decoder.finish()
+
+
+def test_what_is_encoded_is_decoded_whatever_the_pieces() -> None:
+    topics, globals_ = example()
+    for step in (1, 7, 100, 1 << 20):
+        snapshot = decoded(encoded()[FILE_HEADER_LEN:], step)
+        assert snapshot.globals == globals_
+        assert [config for _, config in snapshot.topics()] == [config for _, config in topics]
+        for (image, _), (original, _) in zip(snapshot.topics(), topics, strict=True):
+            assert msgspec.structs.replace(image, config=0) == msgspec.structs.replace(original, config=0)
+    assert snapshot.globals.cut(1).end_lsn == 8200
+    assert snapshot.globals.cut(9) == ShardCut(shard=9, lsn=0)
+
+
+def test_a_thousand_topics_are_several_sections_that_share_configurations() -> None:
+    topics = [(TopicImage(id=n, name=f"t{n}", epoch=n, from_lsn=0), TopicConfig(ttl_ms=n % 2)) for n in range(1, 1201)]
+    parts = list(encode_sections(topics, Globals(number=1), STORE_ID))
+    assert len(parts) == 1 + 3 + 2
+    snapshot = decoded(b"".join(parts[1:]))
+    assert [(image.id, config.ttl_ms) for image, config in snapshot.topics()] == [(n, n % 2) for n in range(1, 1201)]
+    assert all(len(section.configs) == 2 for section in snapshot.sections)
+
+
+def test_every_cut_and_every_trailing_byte_is_noticed() -> None:
+    data = encoded()[FILE_HEADER_LEN:]
+    for length in range(len(data)):
+        with pytest.raises(BadSnapshot, match="cut short"):
+            decoded(data[:length])
+    for tail in (b"\0", bytes(16), data[:200], data[-40:]):
+        with pytest.raises(BadSnapshot):
+            decoded(data + tail)
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    data = encoded()[FILE_HEADER_LEN:]
+    for at in range(len(data)):
+        for bit in (0, 3, 7):
+            broken = bytearray(data)
+            broken[at] ^= 1 << bit
+            with pytest.raises(BadSnapshot):
+                decoded(bytes(broken))
+
+
+def test_missing_and_repeated_sections_are_noticed() -> None:
+    topics, globals_ = example()
+    _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
+    for parts in ((some, whole), (some, end), (whole, end), (some, whole, whole, end), (some, some, whole, end), ()):
+        with pytest.raises(BadSnapshot):
+            decoded(b"".join(parts))
+    assert decoded(some + whole + end).globals == globals_
+
+
+def test_a_topic_without_its_configuration_is_noticed() -> None:
+    topics, globals_ = example()
+    _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
+    assert b'"config":1' in some
+    with pytest.raises(BadSnapshot, match="configuration 2 of 2"):
+        decoded(section(1, some[16:].replace(b'"config":1', b'"config":2')) + whole + end)
+
+
+def section(kind: int, payload: bytes) -> bytes:
+    """A section by hand, as FORMATS.md says."""
+    check = xxh3_64_intdigest(payload, kind << 32 | len(payload))
+    return struct.pack("<IIQ", kind, len(payload), check) + payload
+
+
+def test_members_and_sections_of_newer_versions_are_passed_over() -> None:
+    topics, globals_ = example()
+    _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
+    assert section(1, some[16:]) == some
+    strange = section(77, b"what nobody knows yet")
+    end = section(3, end[16:].replace(b'"sections":2', b'"sections":3'))
+    snapshot = decoded(some + strange + section(2, b'{"new":[1],' + whole[17:]) + end)
+    assert snapshot.globals == globals_
+
+
+def test_the_header_says_whose_snapshot_it_is() -> None:
+    header = parse_file_header(encoded())
+    assert header == FileHeader(1, FileKind.SNAPSHOT, 0, STORE_ID, 0, 7, TS)
+    check_header(header, STORE_ID, 7)
+    for store_id, number in ((bytes(16), 7), (STORE_ID, 8)):
+        with pytest.raises(BadSnapshot):
+            check_header(header, store_id, number)
+    with pytest.raises(BadSnapshot, match="does not check"):
+        check_header(None, STORE_ID, 7)
+
+
+def test_names() -> None:
+    assert parse_snapshot_name(snapshot_path(12).removeprefix("meta/")) == 12
+    assert parse_tails_name(tails_path(12).removeprefix("meta/")) == 12
+    for name in ("snapshot-1.snap", "snapshot-0000000001.snap.tmp", "tails-0000000001.snap", "MANIFEST"):
+        assert parse_snapshot_name(name) is None
+        assert parse_tails_name(name) is None

@@ -1,0 +1,117 @@
+"""A checkpoint in one go, of a core that is stepped by hand: what tests of recovery stand on.
+
+The real one (engine/checkpoint) does the same in slices, off the loop and with errors; the functions that take a topic
+down and encode it are the same.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+from engine.core import Core
+from engine.core.images import Captured, capture, cut_of
+from engine.formats.snapshot import Globals, encode_sections, snapshot_path
+from engine.fs import Fs, replace_file
+from engine.segment.build import Run, build, times_of
+from engine.segment.reader import SegmentFiles
+from engine.segment.segment import Segment
+from engine.segment.write import TailsWriter, write_deletes, write_segment
+from engine.store.snapshots import entry_of
+from engine.tagset import TagSet
+from engine.topic.block import Block
+from engine.topic.tail import Tail
+
+
+def checkpoint(
+    core: Core, fs: Fs, number: int, *, own_files: bool = False, sync: Callable[[], None]
+) -> Captured | None:
+    """Take everything down and write it; `sync` has to bring the log of every shard to the disk."""
+    cuts = [cut_of(shard) for shard in core.wal.shards]
+    slots = list(core.catalog.by_id.values())
+    tails = {slot.topic.id: slot.topic.tail for slot in slots}
+    taken = [found for slot in slots if (found := capture(slot, core.wal.shards[slot.shard].tip_lsn)) is not None]
+    globals_ = Globals(
+        number=number,
+        predecessor=number - 1,
+        last_ts=core.now(),
+        order=core.wal.order,
+        tick=core.wal.tick,
+        epoch=core.catalog.epoch,
+        shards=core.wal.active,
+        closed_names=sorted(core.catalog.closed_names),
+        cuts=cuts,
+    )
+    store_id = core.store.store_id
+    writer = TailsWriter(fs, store_id, 0, number)
+    for found in taken:
+        image = found.image
+        for block, (live, size) in zip(found.loose, found.live, strict=True):
+            built = build(image.id, block.first_seq, block.count, [run_of(tails[image.id], block)])
+            segment = write_segment(fs, store_id, 0, number, built) if own_files else writer.add(built)
+            entry = entry_of(segment, live, size, built.tag_set)
+            image.segments.append(entry)
+            if own_files:
+                first, last = segment.first_seq, segment.last_seq
+                inside = [
+                    (max(a, first) - first, min(b, last) - first) for a, b in image.deleted if a <= last and b >= first
+                ]
+                if inside:
+                    entry.deletes, entry.digest = 1, write_deletes(fs, store_id, 0, segment, 1, inside)
+                    kept = [(a, b) for a, b in image.deleted if b < first or a > last]
+                    kept += [(a, first - 1) for a, b in image.deleted if a < first <= b]
+                    image.deleted = sorted(kept + [(last + 1, b) for a, b in image.deleted if a <= last < b])
+        for segment, entry, rows in found.deletes:
+            entry.deletes += 1
+            entry.digest = write_deletes(fs, store_id, 0, segment, entry.deletes, rows)
+        image.segments.sort(key=lambda entry: entry.first)
+    writer.finish()
+    sync()
+    for cut, shard in zip(cuts, core.wal.shards, strict=True):
+        cut.end_lsn = shard.durable_end
+    content = b"".join(encode_sections(((found.image, found.config) for found in taken), globals_, store_id))
+    replace_file(fs, snapshot_path(number), content)
+    return None
+
+
+def run_of(tail: Tail, block: Block) -> Run:
+    """All records of a block."""
+    hot = tail.hot(block)
+    data, bounds = hot.whole()
+    strides = array("I", (b - a for a, b in pairwise(bounds)))
+    ts: int | array[int] = hot.first_ts
+    if hot.first_ts != hot.last_ts:
+        ts = times_of(bytes(data), strides, hot.first_seq, hot.first_ts, hot.last_ts)
+    return Run(hot.first_seq, bytes(data), strides, ts, hot.node_lens, hot.meta_lens, hot.tag_lens)
+
+
+@contextmanager
+def sealed_blocks_read(fs: Fs, store_id: bytes) -> Iterator[None]:
+    """Until sealed blocks can be read in part: they are read whole when they are made."""
+    make = Block.sealed
+
+    def whole(segment: Segment, live: int, live_bytes: int, known_tags: TagSet | None) -> Block:
+        block = make(segment, live, live_bytes, known_tags)
+        with SegmentFiles(fs, store_id) as files:
+            chunks = files.chunks(segment, 0, segment.count)
+        assert chunks is not None
+        block.data = b",".join([chunk.data for chunk in chunks])
+        strides = array("I")
+        for chunk in chunks:
+            strides.extend(b - a for a, b in pairwise(chunk.bounds))
+        block._strides = strides
+        for name in ("node_lens", "meta_lens", "tag_lens"):
+            if getattr(chunks[0], name) is not None:
+                column = array("I")
+                for chunk in chunks:
+                    column.extend(getattr(chunk, name))
+                setattr(block, name, column)
+        return block
+
+    Block.sealed = whole  # type: ignore[method-assign]  # see above
+    try:
+        yield
+    finally:
+        Block.sealed = make  # type: ignore[method-assign]  # and back
