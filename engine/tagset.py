@@ -101,6 +101,14 @@ class TagSet:
         index = bisect_left(hashes, hashed)
         return index < len(hashes) and hashes[index] == hashed
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds, about."""
+        if self._exact is not None:
+            return sum(map(len, self._exact))
+        hashes = self._hashes
+        return len(self._smallest) + len(self._largest) + (0 if hashes is None else len(hashes) * hashes.itemsize)
+
     def packed(self) -> bytes:
         """The set as bytes (FORMATS.md, "Tags"): width of the hashes (0: the tags themselves), count, texts, hashes."""
         if self._exact is not None:

@@ -42,6 +42,7 @@ WEIGHT_FIXED: Final = 700
 
 _COUNTED_FIXED: Final = PREFIX_FIXED + len(b'"data":') + len(b"},")
 """Bytes of a fragment and its comma that count for nothing, without the digits of its seq and ts."""
+_PARTS_FIXED: Final = (NODE_FIXED + 2, META_FIXED, TAG_FIXED + 2)
 _TS_AT: Final = len(b',"$ts":')
 _JOIN: Final = b","
 
@@ -85,6 +86,20 @@ def counted_bytes(rendered: Rendered, first_seq: int, ts: int) -> int:
     return total
 
 
+def counted_between(
+    first_seq: int, bounds: Lens, lens: tuple[Lens | None, Lens | None, Lens | None], start: int, stop: int
+) -> int:
+    """What records `start … stop - 1` of a run that begins with `first_seq` count for, plus the digits of their times;
+    `lens` are the lengths of their node, meta and tag parts."""
+    count, first = stop - start, first_seq + start
+    total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED
+    total -= len(str(first)) if count == 1 else digits_total(first, first + count - 1)
+    for column, fixed in zip(lens, _PARTS_FIXED, strict=True):
+        if column is not None:
+            total -= _parts_total(column[start:stop], fixed)
+    return total
+
+
 def counted_at_most(body_len: int, count: int, first_seq: int, ts: int) -> int:
     """An upper bound of what the records of an Append frame count for, from what its header says.
 
@@ -115,6 +130,7 @@ class Block:
     counts             how many records each frame has; None when all have equally many
     segment            where its records lie when it is sealed: it then has no `lsns`, and no payload of its own
     queued             whether `Cache` has it in its queue
+    sealing            whether it is being copied into a segment: it must keep its bounds
     tagged             whether a record of it has ever had a tag
     known_tags         what `tags` has found out, kept from when the block is closed
     touched            read or written since `Cache` last looked
@@ -139,6 +155,7 @@ class Block:
         "node_lens",
         "open",
         "queued",
+        "sealing",
         "segment",
         "shard",
         "tag_lens",
@@ -160,7 +177,7 @@ class Block:
         self.lsns: array[int] | None = None if shard == NOT_LOGGED else array("Q", (lsn,))
         self.counts: Lens | None = None
         self.segment: Segment | None = None
-        self.queued = False
+        self.queued = self.sealing = False
         self.touched = True
         self.open = count <= OPEN_RECORDS and len(fragments) <= OPEN_BYTES
         self.weight = WEIGHT_FIXED + len(fragments) + 4 * count
@@ -194,7 +211,7 @@ class Block:
         block.live, block.live_bytes = live, live_bytes
         block.shard, block.lsns, block.counts = NOT_LOGGED, None, None
         block.segment = segment
-        block.queued = block.touched = block.open = False
+        block.queued = block.touched = block.open = block.sealing = False
         block.weight = 0
         block.data = block._bounds = block._strides = block._bare = None
         block.node_lens = block.meta_lens = block.tag_lens = None
@@ -342,7 +359,7 @@ class Block:
             return *self.whole(), 0
         if self._bare is not None:
             return *self._bare, 0
-        keep = not self.open and (stop - start >= BARE_RECORDS or stop - start == self.count)
+        keep = self._keeps_bare(start, stop)
         if keep:
             start, stop = 0, self.count
         data, bounds = self.whole()
@@ -354,6 +371,10 @@ class Block:
         if keep:
             self._bare = (data, cut)
         return data, cut, start
+
+    def _keeps_bare(self, start: int, stop: int) -> bool:
+        """Whether a read of records `start … stop - 1` makes the block keep what it cut."""
+        return not self.open and (stop - start >= BARE_RECORDS or stop - start == self.count)
 
     @property
     def bare_bytes(self) -> int:
@@ -378,23 +399,13 @@ class Block:
         count = stop - start
         if count <= 0:
             return 0
-        bounds = self.whole()[1]
-        first = self.first_seq + start
-        total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED
-        total -= len(str(first)) if count == 1 else digits_total(first, first + count - 1)
         width = len(str(self.first_ts))
         if width == len(str(self.last_ts)):
-            total -= count * width
+            times = count * width
         else:
-            total -= sum(digits(self.ts_at(index)) for index in range(start, stop))
-        for lens, fixed in (
-            (self.node_lens, NODE_FIXED + 2),
-            (self.meta_lens, META_FIXED),
-            (self.tag_lens, TAG_FIXED + 2),
-        ):
-            if lens is not None:
-                total -= _parts_total(lens[start:stop], fixed)
-        return total
+            times = sum(digits(self.ts_at(index)) for index in range(start, stop))
+        lens = (self.node_lens, self.meta_lens, self.tag_lens)
+        return counted_between(self.first_seq, self.whole()[1], lens, start, stop) - times
 
     def node_part(self, index: int) -> bytes:
         """The bytes `"$node":"n",` of a record, empty when it has none."""

@@ -6,6 +6,8 @@ algorithm, "second chance"; it costs a flag a read, not a list operation). What 
 the log, through `load`. A read that walks over cold blocks gives back what it brought in before it takes more, so that
 it neither needs memory without bound nor drives out what others read. Blocks of ephemeral topics are in no log; they
 may hold half of the bound, and beyond that the oldest of them are lost for good, as `cap` losses.
+
+Sealed blocks are never hot; what was read of them (`History`) counts as well, and gives way first.
 """
 
 from __future__ import annotations
@@ -16,12 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import StoreDamaged
 from engine.fragment import Rendered, ts_of
+from engine.segment.segment import Segment
 from engine.topic.block import NOT_LOGGED, Block
+from engine.topic.history import History
 
 if TYPE_CHECKING:
     from engine.topic.state import Topic
     from engine.topic.tail import Tail
 
+HISTORY_SHARE: Final = 4
+"""What was read of sealed blocks may hold one part in so many of the bound when others want it too."""
 VISITORS: Final = 1024
 """Blocks read back by one turn's reads that are remembered to leave first."""
 
@@ -44,7 +50,9 @@ class Cache:
         "_volatile",
         "bytes_held",
         "bytes_max",
+        "history",
         "load",
+        "retired",
         "volatile_held",
     )
 
@@ -52,9 +60,12 @@ class Cache:
         self.bytes_max = bytes_max
         self.load = load
         self.bytes_held = 0
-        """Payload and arrays of all hot blocks."""
+        """Payload and arrays of all hot blocks, and what is kept of sealed ones."""
         self.volatile_held = 0
         """The part of it that is in no log."""
+        self.history = History(self)
+        self.retired: list[Segment] = []
+        """Segments whose topics have dropped them; whoever looks after their files takes them from here."""
         self._gone = 0
         """How many queued blocks are no topic's any more."""
         self._queue: deque[tuple[Tail, Block]] = deque()
@@ -115,6 +126,9 @@ class Cache:
     def remove(self, block: Block) -> None:
         """A block is no topic's any more."""
         if block.data is None:
+            if block.segment is not None:
+                self.history.forget(block.segment)
+                self.retired.append(block.segment)
             return
         self._give_back(block)
         block.clear()
@@ -125,6 +139,10 @@ class Cache:
             self._queue = deque(entry for entry in self._queue if entry[1].queued)
             self._volatile = deque(entry for entry in self._volatile if entry[1].data is not None)
             self._gone = 0
+
+    def forget(self, segment: Segment) -> None:
+        """The files of a segment are going to be removed."""
+        self.history.forget(segment)
 
     def cool(self, block: Block) -> None:
         """A block of a logged topic drops its payload."""
@@ -141,7 +159,10 @@ class Cache:
         records = size = 0
         chances = len(self._queue)
         while self.over:
-            if self._volatile and (self.volatile_held > self.bytes_max // 2 or not self._queue):
+            history = self.history
+            if history.held and (history.held > self.bytes_max // HISTORY_SHARE or not self._queue):
+                history.give_back()
+            elif self._volatile and (self.volatile_held > self.bytes_max // 2 or not self._queue):
                 topic, block = self._volatile.popleft()
                 if block.data is not None:
                     lost = topic.shed(block)

@@ -18,16 +18,19 @@ echo); records without a node always pass. `max_bytes` counts records with the c
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from functools import partial
 from itertools import accumulate
 
 import msgspec
 
 from engine.fragment import cut, without_breaks
 from engine.limits import SCAN_FACTOR
+from engine.segment.segment import CHUNK_RECORDS
 from engine.tagset import Needle
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.gaps import combined
+from engine.topic.history import READ_BYTES_MAX, History, NotCached
 from engine.topic.state import Topic, View
 from engine.topic.tags import tagged_in
 from engine.types import Page, PageRequest, Reason, Tombstone
@@ -41,7 +44,7 @@ def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: in
     """The page that `request` asks for, at engine time `now_ms`.
 
     `visible_limit` is the last seq that this reader may see (the synced head, for `strong` readers); the page then
-    looks as if it were the head.
+    looks as if it were the head. Raises `NotCached` when records of segments have to be waited for.
     """
     head = topic.head
     if topic.config.ttl_ms:
@@ -132,22 +135,22 @@ def _since(topic: Topic, cursor: int, ts: int) -> int:
     tail = topic.tail
     index = tail.first_since(ts)
     if index == len(tail.blocks) and tail.blocks:
-        return max(cursor, tail.blocks[-1].last_seq)
+        return max(cursor, tail.timed_until(tail.blocks[-1].last_seq))
     if index == len(tail.blocks):
         return topic.floor.cursor_since(ts, cursor, topic.floor.seq)
     block = tail.blocks[index]
     offset = 0 if block.first_ts >= ts else tail.offset_since(block, ts)
     if offset > 0:
-        return max(cursor, block.first_seq + offset - 1)
+        return max(cursor, tail.timed_until(block.first_seq + offset - 1))
     if index > 0:
-        return max(cursor, tail.blocks[index - 1].last_seq)
+        return max(cursor, tail.timed_until(tail.blocks[index - 1].last_seq))
     return topic.floor.cursor_since(ts, cursor, block.first_seq)
 
 
 class _Reading:
     """The records of one page: what is still allowed, and what has been taken."""
 
-    __slots__ = ("bytes_left", "count", "limit_left", "pieces", "request", "scanned", "topic")
+    __slots__ = ("bytes_left", "bytes_read", "count", "limit_left", "pieces", "request", "scanned", "topic")
 
     def __init__(self, topic: Topic, request: PageRequest, pieces: list[bytes]) -> None:
         self.topic = topic
@@ -155,6 +158,8 @@ class _Reading:
         self.pieces = pieces
         self.count = 0
         self.scanned = 0
+        self.bytes_read = 0
+        """What was looked at in sealed blocks."""
         self.limit_left = request.limit
         self.bytes_left = request.max_bytes
 
@@ -178,6 +183,16 @@ class _Reading:
                 seq = deleted.next_not_in(seq)
                 last = min(last, deleted.next_in(seq, last + 1) - 1)
             if seq <= last:
+                if block.segment is not None:
+                    examined = self._take_sealed(sieve, block, seq - first, last - first + 1)
+                    seq = first + examined
+                    if seq <= last:
+                        return seq - 1
+                    if seq >= first + block.count:
+                        index += 1
+                    if self.limit_left == 0 or self.scanned >= budget:
+                        return seq - 1
+                    continue
                 if not sieve.excludes(block):
                     tail.hot(block)
                     block.touched = True
@@ -204,6 +219,11 @@ class _Reading:
         index = tail.locate(seq)
         while seq <= stop and limit:
             block = blocks[index]
+            index += 1
+            if block.data is None:
+                whole, block = block, self._readable(block, seq, min(stop - seq + 1, limit), room)
+                if block.first_seq + block.count < whole.first_seq + whole.count:
+                    index -= 1
             start = seq - block.first_seq
             end = block.count
             taken = min(stop - seq + 1, limit)
@@ -219,8 +239,6 @@ class _Reading:
             ):
                 piece, size = data, len(data) + 1
             else:
-                if data is None:
-                    tail.hot(block)
                 found = self._part(block, start, end, room)
                 if found is None:
                     break
@@ -232,11 +250,52 @@ class _Reading:
             room -= size
             limit -= end - start
             seq += end - start
-            index += 1
             if end < block.count:
                 break
         self.count = self.scanned = self.limit_left - limit
         return seq - 1
+
+    def _readable(self, block: Block, seq: int, wanted: int, room: int) -> Block:
+        """A cold block, read back from the log, or the part of a sealed one that holds `seq`."""
+        tail = self.topic.tail
+        if block.segment is None:
+            return tail.hot(block)
+        return tail.cache.history.part(block, seq - block.first_seq, wanted, room)[0]
+
+    def _take_sealed(self, sieve: _Sieve, block: Block, start: int, stop: int) -> int:
+        """Take records `start … stop - 1` of a sealed block that pass the filters, part by part, as far as the page
+        allows; returns the index after the last one examined."""
+        history = self.topic.tail.cache.history
+        budget = self.request.limit * SCAN_FACTOR
+        rows = sieve.rows(history, block)
+        while start < stop and self.limit_left and self.scanned < budget:
+            end = min(stop, start - start % CHUNK_RECORDS + CHUNK_RECORDS)
+            wanted = self.limit_left
+            if rows is not None:
+                # Only parts that have a record with the tag are read.
+                at = bisect_left(rows, start)
+                end = stop if at == len(rows) else min(stop, rows[at] - rows[at] % CHUNK_RECORDS)
+                if end > start:
+                    passed = min(end, start + budget - self.scanned)
+                    self.scanned += passed - start
+                    start = passed
+                    continue
+                end, wanted = min(stop, start - start % CHUNK_RECORDS + CHUNK_RECORDS), 1
+            elif sieve.nodes or sieve.needle is not None:
+                wanted = min(max(wanted, self.scanned), budget - self.scanned)
+            try:
+                part, offset = history.part(block, start, wanted, self.bytes_left)
+            except NotCached:
+                if self.bytes_read < READ_BYTES_MAX:
+                    raise
+                return start  # a page that has looked at so much may end; the next one goes on
+            self.bytes_read += part.weight
+            take = self._take if sieve.passes_all(part) else partial(self._sift, sieve)
+            examined = start + take(part, offset, offset + end - start) - offset
+            if examined < end:
+                return examined
+            start = end
+        return start
 
     def _part(self, block: Block, start: int, stop: int, room: int) -> tuple[bytes, int, int] | None:
         """Records `start … stop - 1` of a hot block as the reader wants them, as far as there is room: the bytes, what
@@ -325,6 +384,15 @@ class _Sieve:
         """Whether no record of the block passes, as far as that is known without reading it."""
         needle, tags = self.needle, block.known_tags
         return needle is not None and (not block.tagged or (tags is not None and not tags.may_hold(needle)))
+
+    def rows(self, history: History, block: Block) -> array[int] | None:
+        """The rows of a sealed block that pass the tag filter; None when they have to be looked for."""
+        segment = block.segment
+        if self.needle is None or segment is None:
+            return None
+        if not history.may_hold(block, self.needle):
+            return array("I")
+        return None if segment.in_tails or segment.worn else history.tag_rows(block, self.needle)
 
     def passes_all(self, block: Block) -> bool:
         """Whether every record of a hot block passes."""

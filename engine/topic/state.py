@@ -454,6 +454,8 @@ class Topic:
             removed += count
             if block.live:
                 index += 1
+                if block.segment is not None:
+                    block.segment.deletes_dirty = True
             else:
                 tail.drop_at(index)
         return removed
@@ -473,6 +475,8 @@ class Topic:
         self.bytes -= size
         if not block.live:
             tail.drop_at(index)
+        elif block.segment is not None:
+            block.segment.deletes_dirty = True
         if self.deleted is _NOTHING_DELETED:
             self.deleted = RangeSet()
         self.deleted.add(seq, seq)

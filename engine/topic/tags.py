@@ -2,12 +2,13 @@
 
 A tag part stands at the end of its fragment, so a block is searched for its bytes as a whole (one `find` per hit, at
 memory speed); the lengths tell whether a hit is a tag or only looks like one inside `data`. Blocks in which the tag
-cannot occur are passed over by their `TagSet`, cold ones without reading them back.
+cannot occur are passed over by their `TagSet`, cold ones without reading them back; segments have a table of tags.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,8 @@ from engine.topic.state import Topic
 
 DENSE: Final = 8
 """After so many hits, less than so many records apart, tags are compared one by one instead of searched for."""
+ROWS_FEW: Final = 64
+"""Up to so many rows are looked up one by one; of more, those in live runs are cut out."""
 TAG_SETS_MADE: Final = 64
 """Tag sets of hot blocks that one delete makes for the next ones; the other blocks it searches."""
 
@@ -75,7 +78,7 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
     """The live records that a delete means now, as ascending inclusive ranges that do not touch.
 
     `before_seq`, `match` and `seqs` are ANDed; the head is the bound. Without `match` and `seqs` the one range may
-    span seqs that are gone already.
+    span seqs that are gone already. Raises `NotCached`.
     """
     first, last = topic.at(now_ms).earliest_seq, topic.head
     if selector.before_seq is not None:
@@ -100,6 +103,10 @@ def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int
             return
         if not block.tagged:
             continue
+        if block.segment is not None:
+            if tail.cache.history.may_hold(block, needle):
+                yield from _tagged_rows(topic, block, first, last, tail.cache.history.tag_rows(block, needle))
+            continue
         tags = block.known_tags
         if tags is None and not block.open and made < TAG_SETS_MADE:
             tags = block.tags()
@@ -112,6 +119,21 @@ def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int
                 yield base + index
 
 
+def _tagged_rows(topic: Topic, block: Block, first: int, last: int, rows: array[int]) -> Iterator[int]:
+    """Live seqs in `first … last` among rows of a sealed block, ascending."""
+    base = block.first_seq
+    first, last = max(first, base), min(last, block.last_seq)
+    if len(rows) <= ROWS_FEW:
+        for row in rows:
+            seq = base + row
+            if first <= seq <= last and seq not in topic.deleted and topic.gaps.holding(seq) is None:
+                yield seq
+        return
+    for start, stop in topic.live_runs(first, last):
+        for row in rows[bisect_left(rows, start - base) : bisect_right(rows, stop - base)]:
+            yield base + row
+
+
 def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[int, int]]:
     """The ranges of the given seqs that are live and pass the tag filter, if there is one."""
     tail = topic.tail
@@ -121,8 +143,13 @@ def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[i
         if block is None or seq in topic.deleted or topic.gaps.holding(seq) is not None:
             continue
         if needle is not None:
-            tags = block.known_tags
-            if not block.tagged or (tags is not None and not tags.may_hold(needle)):
+            if not tail.cache.history.may_hold(block, needle):
+                continue
+            if block.segment is not None:
+                rows = tail.cache.history.tag_rows(block, needle)
+                at = bisect_left(rows, seq - block.first_seq)
+                if at < len(rows) and rows[at] == seq - block.first_seq:
+                    found.append(seq)
                 continue
             found_in, index = tail.at(block, seq - block.first_seq)
             part = found_in.tag_part(index)

@@ -2,7 +2,7 @@
 
 Small writes are joined to the newest block while it is open; a larger one is a block of its own. Blocks ascend and
 never overlap; between two there may be a gap, or records that were deleted block by block. A block in which nothing
-is live leaves the tail at once.
+is live leaves the tail at once. The oldest blocks may be sealed: their records lie in segments (`history`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from engine.fragment import Rendered
 from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
+from engine.topic.history import Part
 
 if TYPE_CHECKING:
     from engine.topic.state import Topic
@@ -32,6 +33,9 @@ def _are_one(left: Block, right: Block) -> bool:
     return (
         left.data is None
         and right.data is None
+        and left.lsns is not None
+        and right.lsns is not None
+        and not (left.sealing or right.sealing)
         and left.shard == right.shard
         and left.first_seq + left.count == right.first_seq
         and left.count + right.count <= BLOCK_RECORDS
@@ -112,6 +116,7 @@ class Tail:
     def hot(self, block: Block) -> Block:
         """The block, with its payload read back from the log if it was cold."""
         if block.data is None:
+            assert block.segment is None, "a sealed block is never hot as a whole"
             load, shard = self.cache.load, block.shard
             block.warm(load(shard, lsn) for lsn in block.lsns or ())
             self.cache.hold_again(block, self)
@@ -119,9 +124,11 @@ class Tail:
 
     def at(self, block: Block, index: int) -> tuple[Block, int]:
         """A hot block and the index in it of record `index` of `block`: of a cold one only the frame is read back that
-        holds the record, unless that is a large one, which had better stay."""
+        holds the record, unless that is a large one, which had better stay. Raises `NotCached`."""
         if block.data is not None:
             return block, index
+        if block.segment is not None:
+            return self.cache.history.part(block, index)
         lsn, first, count = block.frame_of(index)
         if count > OPEN_RECORDS:
             return self.hot(block), index
@@ -131,6 +138,8 @@ class Tail:
         """What records `start … stop - 1` of a block count for."""
         if block.data is not None:
             return block.size(start, stop)
+        if block.segment is not None:
+            return self.cache.history.size(block, start, stop)
         if stop - start > FRAMES_PEEKED:
             return self.hot(block).size(start, stop)
         total = 0
@@ -145,6 +154,8 @@ class Tail:
         """The `$ts` of a record of a block."""
         if block.first_ts == block.last_ts:
             return block.first_ts
+        if block.segment is not None:
+            return self.cache.history.ts_at(block, index)
         part, offset = self.at(block, index)
         return part.ts_at(offset)
 
@@ -159,6 +170,19 @@ class Tail:
             low, high, step = high + 1, high + step, step * 2
         key = partial(self.ts_at, block)
         return bisect_left(range(block.count), ts, low, min(high, block.count), key=key)
+
+    def timed_until(self, seq: int) -> int:
+        """The last seq up to `seq` whose time is known: what a segment never held has lost its time."""
+        index = self.locate(seq)
+        while 0 <= index < len(self.blocks):
+            block = self.blocks[index]
+            if block.segment is None or seq > block.last_seq or seq < block.first_seq:
+                break
+            row = self.cache.history.last_held(block, seq - block.first_seq)
+            if row >= 0:
+                return block.first_seq + row
+            seq, index = block.first_seq - 1, index - 1
+        return seq
 
     def join_cold(self, block: Block) -> None:
         """Join a block that has just become cold to its neighbours, as far as they are cold and small too: what is
@@ -179,8 +203,42 @@ class Tail:
         before = block.bare_bytes
         found = block.bare(start, stop)
         if block.bare_bytes != before:
-            self.cache.grow(block, block.bare_bytes - before)
+            grower = self.cache.history if isinstance(block, Part) else self.cache
+            grower.grow(block, block.bare_bytes - before)
         return found
+
+    def replace(self, first_index: int, count: int, block: Block) -> None:
+        """A sealed block takes the place of blocks that it holds the records of, and counts what they count now: what
+        was deleted or lost while it was made stays so. The counts of the topic are not touched."""
+        segment, stop = block.segment, first_index + count
+        replaced = self.blocks[first_index:stop]
+        assert segment is not None, "closed history is replaced by segments"
+        assert replaced, "a segment in which nothing is live is nobody's block"
+        assert block.first_seq <= replaced[0].first_seq, "a segment holds all of what it replaces"
+        assert replaced[-1].last_seq <= block.last_seq, "a segment holds all of what it replaces"
+        block.live = sum(old.live for old in replaced)
+        block.live_bytes = sum(old.live_bytes for old in replaced)
+        if block.live != segment.present:
+            segment.deletes_dirty = True
+        if block.known_tags is not None:
+            self.cache.history.know_tags(block, block.known_tags)
+        for old in replaced:
+            if old.segment is None:
+                self.cache.remove(old)
+            else:
+                self.cache.history.forget(old.segment)
+        self.blocks[first_index:stop] = [block]
+        self._firsts[first_index:stop] = array("Q", (block.first_seq,))
+
+    def switch(self, block: Block) -> bool:
+        """`replace` whatever is left of the records of a sealed block; False when nothing is, and it is nobody's."""
+        first = self.locate(block.first_seq)
+        stop = first
+        while stop < len(self.blocks) and self.blocks[stop].first_seq <= block.last_seq:
+            stop += 1
+        if stop > first:
+            self.replace(first, stop - first, block)
+        return stop > first
 
     def drop_front(self, count: int) -> None:
         """Take the oldest `count` blocks away."""
