@@ -37,3 +37,11 @@ def holder(path: str) -> int | None:
     except OSError:
         return None
     return None
+
+
+def unused(path: str) -> None:
+    """Refuse a directory that a process has."""
+    pid = holder(path)
+    if pid is not None:
+        who = f"process {pid}" if pid else "a process"
+        raise Failure(f"{who} has {path}: a store in use changes while it is read", "store_locked", "stop it first")

@@ -280,6 +280,14 @@ COMMANDS: dict[str, Command] = {
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
         ),
         _WAL_INSPECT,
+        Command(
+            "explain",
+            "What happened to a record: written, deleted, evicted, expired or lost, when and by what.",
+            "topics_cli.commands.explain:explain",
+            arguments=(_TOPIC, Argument("SEQ", "Its seq.", kind=NUMBER)),
+            options=(Option("--dir", TEXT, "A stopped store, instead of the daemon.", metavar="DIR"), _JSON),
+            examples=("topics explain orders 17", "topics explain orders 17 --dir /srv/topics"),
+        ),
         Command("version", "Versions of the client and the daemon.", "topics_cli.commands.version:version"),
     )
 }

@@ -130,6 +130,10 @@ class OpenedStore:
         """The parts of log files that `frames` reads."""
         return [piece for walk in self._walks for piece in walk.pieces]
 
+    def where(self, shard: int, lsn: int) -> tuple[str, int]:
+        """File and offset of a frame that `frames` gave."""
+        return self._walks[shard].where(lsn)
+
     def close(self) -> None:
         """Give back what reading holds, of a store that is not executed."""
         self._reader.close()

@@ -84,7 +84,11 @@ class Floor:
 
     def why(self, seq: int) -> WhyGone:
         """Why one seq below the floor cannot be read."""
-        return WHY[self._reasons[bisect_left(self._lasts, seq)]]
+        return WHY[self.reason(seq)]
+
+    def reason(self, seq: int) -> Reason:
+        """The loss that took one seq below the floor."""
+        return self._reasons[bisect_left(self._lasts, seq)]
 
     def cursor_since(self, ts: int, cursor: int, seq: int) -> int:
         """The cursor of a reader from `ts` on who would begin at `seq`, the first record that is left: before every

@@ -10,16 +10,13 @@ from topics_cli.findings import Sheet, show_size
 from topics_cli.output import NDJSON
 from topics_cli.progress import Progress
 from topics_cli.session import Session
-from topics_cli.store_dir import data_dir, holder
+from topics_cli.store_dir import data_dir, unused
 
 
 def fsck(session: Session, values: dict[str, Any]) -> int:
     """Check a store; 4 when it is damaged."""
     path = data_dir(values["dir"])
-    pid = holder(path)
-    if pid is not None:
-        who = f"process {pid}" if pid else "a process"
-        raise Failure(f"{who} has {path}: a store in use changes while it is read", "store_locked", "stop it first")
+    unused(path)
     return check(session, path, values)
 
 

@@ -1,0 +1,80 @@
+"""`topics explain`: what happened to one record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from topics_cli import exits
+from topics_cli.client import topic_path
+from topics_cli.cut import ts_of
+from topics_cli.exits import ApiError, Failure
+from topics_cli.findings import Sheet
+from topics_cli.progress import Progress
+from topics_cli.screen import show_pairs
+from topics_cli.session import Session, check_name
+from topics_cli.store_dir import data_dir, unused
+from topics_cli.times import show_time
+
+_SHOWN = ("reason", "file", "offset", "length", "earliest_seq", "head_seq")
+
+
+def explain(session: Session, values: dict[str, Any]) -> int:
+    """Tell a record's story; 3 when it is not there to be read."""
+    topic, seq = check_name(values["topic"]), values["seq"]
+    if values["dir"] is None:
+        return _by_daemon(session, topic, seq)
+    found = from_directory(session, data_dir(values["dir"]), topic, seq)
+    _show(session, found)
+    return exits.DONE if found["state"] == "live" else exits.NOTHING
+
+
+def from_directory(session: Session, path: str, topic: str, seq: int) -> dict[str, Any]:
+    """The story out of a directory that nobody writes to."""
+    import msgspec
+
+    from engine.clock import OsClock
+    from engine.errors import StoreError
+    from engine.tools.explain import explain as explained
+    from engine.tools.readonly import ReadOnlyFs
+
+    unused(path)
+    progress = Progress(session, path)
+    fs = ReadOnlyFs(path)
+    try:
+        found: dict[str, Any] = msgspec.to_builtins(explained(fs, OsClock(), topic, seq, progress.heard))
+    except StoreError as error:
+        raise Failure(str(error), "store_damaged", "`topics fsck` lists all of it", exits.DAMAGE) from error
+    finally:
+        progress.end()
+        fs.shut()
+    return found
+
+
+def _by_daemon(session: Session, topic: str, seq: int) -> int:
+    """What a running daemon knows at once."""
+    found: dict[str, Any] = {"topic": topic, "seq": seq, "events": []}
+    try:
+        body = session.client.get(f"{topic_path(topic)}/records/{seq}").body
+        found |= {"state": "live", "events": [{"what": "written", "ts": ts_of(body), "file": "", "offset": None}]}
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        detail = json.loads(error.body)["error"]["detail"]
+        found |= {"state": detail["why"], "earliest_seq": detail["earliest_seq"], "head_seq": detail["head_seq"]}
+    _show(session, found)
+    return exits.DONE if found["state"] == "live" else exits.NOTHING
+
+
+def _show(session: Session, found: dict[str, Any]) -> None:
+    sheet = Sheet(session)
+    if sheet.is_data:
+        session.out.line(json.dumps(found, ensure_ascii=True, separators=(",", ":")))
+        return
+    pairs = [("topic", found["topic"]), ("seq", str(found["seq"])), ("state", found["state"].replace("_", " "))]
+    known = [name for name in _SHOWN if found.get(name) not in (None, "")]
+    pairs += [(name.replace("_", " "), str(found[name])) for name in known]
+    for event in found["events"]:
+        where = f" ({event['file']}, offset {event['offset']})" if event["file"] else ""
+        pairs.append((show_time(event["ts"]) if event["ts"] is not None else "earlier", event["what"] + where))
+    show_pairs(session, pairs)
