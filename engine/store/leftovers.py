@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from engine.errors import StoreForeign
@@ -68,13 +69,9 @@ def _all_files(fs: Fs) -> dict[str, int]:
 
 
 def set_aside(fs: Fs, start: Start, attempt: Callable[[str, Callable[[], None]], None]) -> None:
-    """Move snapshots that do not check to quarantine, so that the next start need not look at them again."""
+    """Move snapshots that do not check to quarantine, so that the next start need not look at them again.
+
+    Not synced: one that comes back is looked at again.
+    """
     for path in start.bad:
-        target = f"{QUARANTINE_DIR}/{path.rpartition('/')[2]}"
-
-        def move(source: str = path, target: str = target) -> None:
-            fs.rename(source, target)
-            fs.fsync_dir(QUARANTINE_DIR)
-            fs.fsync_dir(META_DIR)
-
-        attempt(path, move)
+        attempt(path, partial(fs.rename, path, f"{QUARANTINE_DIR}/{path.rpartition('/')[2]}"))
