@@ -118,6 +118,10 @@ class Fs(Protocol):
         """The kernel's boot id, or "" when it cannot be read (which counts as another boot)."""
         ...
 
+    def kind(self) -> str:
+        """The type of the root's file system as the kernel calls it, or "" when it cannot be told."""
+        ...
+
 
 _FLAGS: Final = {
     OpenMode.READ: os.O_RDONLY,
@@ -254,6 +258,18 @@ class OsFs:
                 return file.read().strip()
         except OSError:
             return ""
+
+    def kind(self) -> str:
+        # Python has no statfs; the kernel says the same by name. The last mount of a device is as good as any.
+        device = os.fstat(self._root).st_dev
+        wanted = f"{os.major(device)}:{os.minor(device)}"
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+                mounts = [line.split() for line in file]
+        except OSError:
+            return ""
+        kinds = [mount[mount.index("-") + 1] for mount in mounts if mount[2] == wanted and "-" in mount]
+        return kinds[-1] if kinds else ""
 
 
 def write_whole(fs: Fs, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:

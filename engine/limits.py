@@ -78,6 +78,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int = 64 * MIB
     """Bound of the hot tails of all topics together."""
     on_corruption: OnCorruption = OnCorruption.ISOLATE
+    any_file_system: bool = False
+    """Start on a file system of the network, or of a type that is not known (faults.md F59)."""
 
 
 PAGE_RECORDS_DEFAULT: Final = 256

@@ -143,6 +143,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "what a start does about proven damage",
         tuple(choice.value for choice in OnCorruption),
     ),
+    Setting(
+        name="any_file_system",
+        kind=Kind.FLAG,
+        default=False,
+        help="1 = start although the data directory is on the network, or on a file system of unknown type",
+    ),
     _count("max_topics", _BASE.topics, "topics that may exist; 0 = no bound"),
     _size("max_total_bytes", _BASE.total_bytes, "live bytes over all topics; 0 = no bound", 0),
     _count("max_batch_records", _BASE.batch_records, "records in one write", 1, BATCH_RECORDS_MAX),
@@ -269,6 +275,7 @@ class Config(msgspec.Struct, frozen=True):
             sync_interval_ms=self["sync_interval_ms"],
             cache_bytes=self["cache_bytes"],
             on_corruption=OnCorruption(self["on_corruption"]),
+            any_file_system=self["any_file_system"],
         )
 
 

@@ -61,6 +61,24 @@ class Identity(NamedTuple):
     """Whether the store was made just now."""
 
 
+LOCAL_KINDS: Final = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2", "reiserfs", "ubifs"}
+    | {"tmpfs", "ramfs", "overlay"}
+)
+"""File systems whose locks and syncs mean what they say: those of one machine (tmpfs holds what it holds until the
+power goes, which is what anybody who chose it wants)."""
+
+
+def check_kind(fs: Fs) -> None:
+    """Refuse a file system of the network, or one that nobody knows. What cannot be told is let pass."""
+    kind = fs.kind()
+    if kind and kind not in LOCAL_KINDS:
+        raise StoreIOError(
+            f"the data directory lies on a file system of type {kind}: whether its locks and syncs hold is not known, "
+            "and most of the network's do not. Use a local one, or set TOPICS_ANY_FILE_SYSTEM=1; nothing was changed"
+        )
+
+
 def take_root(fs: Fs) -> None:
     """Take the root's lock, or say who has it."""
     try:

@@ -30,7 +30,7 @@ from engine.formats.manifest import MANIFEST_PATH, LockState
 from engine.fs import Fs, replace_file
 from engine.limits import EngineSettings
 from engine.store.execute import Execution
-from engine.store.init import Identity, identify, take_root, write_lock
+from engine.store.init import Identity, check_kind, identify, take_root, write_lock
 from engine.store.scan import Directory, newest_is_lost, pieces_from, survey
 from engine.store.snapshots import Restorable, Start, choose
 from engine.store.verdicts import Row, Stop, Verdict
@@ -299,6 +299,8 @@ def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0, *, 
 
     `pid` is what LOCK says to a second process. Raises `StoreLocked`, `StoreDamaged`, `StoreForeign`, `StoreIOError`.
     """
+    if make and not settings.any_file_system:
+        check_kind(fs)
     take_root(fs)
     identity = identify(fs, clock, settings, pid, make=make)
     try:

@@ -356,6 +356,9 @@ class FakeDisk:
     def boot_id(self) -> str:
         return self.boot
 
+    def kind(self) -> str:
+        return "ext4"
+
     def free(self, nbytes: int) -> None:
         """Make the disk larger (somebody cleaned up)."""
         self.capacity += nbytes

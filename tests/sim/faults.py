@@ -220,6 +220,9 @@ class FaultFs:
     def space(self) -> Space:
         return self.below.space()
 
+    def kind(self) -> str:
+        return self.below.kind()
+
     def boot_id(self) -> str:
         return self.below.boot_id()
 

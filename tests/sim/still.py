@@ -69,6 +69,9 @@ class StillDisk:
     def boot_id(self) -> str:
         return self._boot
 
+    def kind(self) -> str:
+        return "ext4"
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _refuse(self, *_: object) -> NoReturn:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
 import random
 
+import msgspec
 import pytest
 
-from engine.errors import StoreDamaged, StoreForeign, StoreLocked
+from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked
 from engine.formats.manifest import StoreInfo, decode_meta, encode_meta
+from engine.fs import OsFs
+from engine.store.init import LOCAL_KINDS
 from engine.store.recovery import open_store
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
@@ -93,3 +97,33 @@ def test_F41_a_crash_at_any_step_of_making_a_store_leaves_a_store_or_room_for_on
         assert hand.items == []
         hand.append(1, 0, sync=True)
         assert values_of(Hand(image.powered_off(Cut(0), boot="boot-4"), SMALL).items, 1) == numbers(1)
+
+
+class Elsewhere(FakeDisk):
+    """A disk that says that it is something else."""
+
+    said = "nfs4"
+
+    def kind(self) -> str:
+        return self.said
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "fuse.sshfs", "9p", "of tomorrow"])
+def test_F59_a_network_or_unknown_file_system_is_refused_unless_it_is_wanted(kind: str) -> None:
+    disk = Elsewhere()
+    disk.said = kind
+    with pytest.raises(StoreIOError, match=f"of type {kind}.*TOPICS_ANY_FILE_SYSTEM=1"):
+        Hand(disk)
+    assert not disk.cached_tree()
+    Hand(disk, msgspec.structs.replace(settings(), any_file_system=True))
+    assert disk.cached_tree()
+
+
+def test_F59_local_file_systems_and_what_cannot_be_told_are_fine(tmp_path: pathlib.Path) -> None:
+    for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", ""):
+        disk = Elsewhere()
+        disk.said = kind
+        Hand(disk)
+    real = OsFs(str(tmp_path))
+    assert real.kind() in LOCAL_KINDS | {""}
+    real.shut()
