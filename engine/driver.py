@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,6 +25,7 @@ from engine.clock import OsClock
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.jobs import outcome
+from engine.core.reads import until_read
 from engine.fs import OsFs
 from engine.limits import EngineSettings, Limits
 from engine.types import (
@@ -96,7 +98,8 @@ class Engine:
     def read(self, topic: str, *, from_seq: int = 0, tags: bool = True) -> Iterator[dict[str, Any]]:
         """Every record after `from_seq`, as objects with `$seq $ts data …`; a loss comes as `{"$tombstone": …}`."""
         while True:
-            page = self.core.page(topic, PageRequest(from_seq=from_seq, limit=1000, include_tags=tags))
+            request = PageRequest(from_seq=from_seq, limit=1000, include_tags=tags)
+            page = until_read(self.core, partial(self.core.page, topic, request), self._wait)
             self._tend()
             if page.tombstone is not None:
                 yield {"$tombstone": msgspec.to_builtins(page.tombstone)}
@@ -119,7 +122,7 @@ class Engine:
             match=None if match is None else parse_match(match),
             seqs=None if seqs is None else tuple(seqs),
         )
-        return self._wait(self.core.delete(topic, selector))
+        return self._wait(until_read(self.core, partial(self.core.delete, topic, selector), self._wait))
 
     def state(self, topic: str) -> TopicState:
         """What the topic holds now."""

@@ -176,6 +176,11 @@ def topic_not_found(name: str) -> Refused:
     return Refused(Code.TOPIC_NOT_FOUND, f"topic {name!r} does not exist; create it, or write to it", {"topic": name})
 
 
+def cold_unavailable() -> Unavailable:
+    """The 503 of what needs the cold tier, which does not answer in time."""
+    return Unavailable(Code.COLD_UNAVAILABLE, "the cold tier does not answer in time; try again")
+
+
 def outcome_unknown(why: str) -> Unavailable:
     """The 503 of a write that may or may not be there after a restart."""
     return Unavailable(

@@ -17,6 +17,7 @@ from typing import Any, Final
 from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.commit import Commit
+from engine.core.damage import Damage
 from engine.core.ephemeral import Ephemeral
 from engine.core.jobs import outcome
 from engine.core.parking import Parking
@@ -25,7 +26,7 @@ from engine.core.replay import Replay
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, StoreIOError, Unavailable, invalid, topic_not_found
+from engine.errors import Code, Refused, StoreIOError, Unavailable, cold_unavailable, invalid, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import FrameType
@@ -33,7 +34,9 @@ from engine.fragment import payload_bytes, render
 from engine.fs import Fs
 from engine.limits import SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
+from engine.segment.reader import DamagedSegment
 from engine.store.recovery import OpenedStore, open_store
+from engine.topic.history import NotCached
 from engine.topic.idempotency import batch_digest
 from engine.topic.state import check_fits
 from engine.topic.tags import resolve_delete
@@ -61,11 +64,10 @@ class Core(Reads):
     """One open store. Not thread-safe: one thread owns it."""
 
     def __init__(self, fs: Fs, clock: Clock, opened: OpenedStore, replay: Replay, limits: Limits) -> None:
-        self.fs = fs
         self.limits = limits
         self.settings = replay.settings
         self.store = opened
-        super().__init__(replay.catalog)
+        super().__init__(replay.catalog, fs)
         self.wal: Wal = opened.wal
         self.commit = Commit(self.wal, fs, clock, self.catalog, self.settings)
         self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
@@ -73,6 +75,7 @@ class Core(Reads):
         self._time = EngineTime(clock, replay.last_ts)
         self._time_is_fresh = False
         self.parking = Parking()
+        self.damage = Damage(self.catalog, self.commit, self._room, self._park, self.now)
         self._next_second_ms = 0
 
     @classmethod
@@ -327,12 +330,25 @@ class Core(Reads):
         return True
 
     def delete(self, name: str, selector: DeleteSelector) -> Ticket[DeleteResult]:
-        """Delete the live records that the selector means, for good (http-api.md §6)."""
+        """Delete the live records that the selector means, for good (http-api.md §6). Raises `NotCached`."""
         check_topic_name(name)
         ticket: Ticket[DeleteResult] = Ticket()
         if self.parking.blocks(name) or not self._delete(ticket, name, selector):
-            self._park(name, ticket, partial(self._delete, ticket, name, selector))
+            self._park(name, ticket, partial(self._delete_parked, ticket, name, selector))
         return ticket
+
+    def _delete_parked(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:
+        """As `_delete`; nobody is there any more who could read for it, so that is done here."""
+        try:
+            return self._delete(ticket, name, selector)
+        except NotCached as missing:
+            job = missing.job
+        if job.cold:
+            raise cold_unavailable()
+        done = self.read_done(job, outcome(job, self.fs))
+        if done.error is not None:
+            raise done.error
+        return False
 
     def _delete(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:
         slot = self.catalog.reader(name)
@@ -379,10 +395,16 @@ class Core(Reads):
     def end_of_reads(self) -> None:
         """Give back the memory that reads of old records took; all that a tick of reads alone asks for."""
         cache = self.catalog.cache
+        if cache.history.damaged:
+            damaged, cache.history.damaged = cache.history.damaged, []
+            self._damaged(damaged, Ticket())
         if cache.over:
             records, size = cache.shrink()
             self.catalog.records_live -= records
             self.catalog.bytes_live -= size
+
+    def _damaged(self, damage: list[DamagedSegment], ticket: Ticket[bool]) -> None:
+        self.damage.found(damage, ticket)
 
     def advance(self) -> int:
         """Let time pass: marks, stalls, parked deadlines. Returns engine time in milliseconds."""
@@ -458,6 +480,7 @@ class Core(Reads):
         self._flush()
         self.commit.mark_quiet(self.now(), everything=True)
         self._flush()
+        self.catalog.cache.history.close()
         self.store.stop(clean=self.read_only is None)
 
     def _flush(self) -> None:

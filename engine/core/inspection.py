@@ -39,7 +39,7 @@ class Inspection(Reads):
         self.store: OpenedStore = open_store(fs, clock, settings, make=False)
         replay = Replay(self.store, settings)
         replay.run(progress)
-        super().__init__(replay.catalog)
+        super().__init__(replay.catalog, fs)
         self._time = EngineTime(clock, replay.last_ts)
         replay.conclude(self.now())
 
@@ -53,4 +53,5 @@ class Inspection(Reads):
 
     def close(self) -> None:
         """Give file handles back; nothing can be read any more."""
+        self.catalog.cache.history.close()
         self.store.close()

@@ -1,28 +1,46 @@
-"""What may be asked of the engine without changing it: answered at once, from what is visible."""
+"""What may be asked of the engine without changing it: answered at once, from what is visible.
+
+A read that needs records of a segment that are not at hand raises `NotCached`. Whoever drives the engine runs its job,
+hands it to `read_done`, and when that ticket is answered asks again, with what it has got so far put back
+(`read_again`); so it gets on even where the cache holds nothing. `until_read` is that loop for who may block.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from engine.core.catalog import Catalog
+from engine.core.damage import is_current, mark_bad, why_unread
+from engine.core.jobs import outcome
 from engine.core.priority import effective_priority
 from engine.core.slot import Slot
+from engine.core.ticket import Ticket
 from engine.errors import Code, Refused
+from engine.fs import Fs
+from engine.segment.reader import DamagedSegment
+from engine.segment.segment import Segment
+from engine.topic.history import NotCached, ReadJob
 from engine.topic.page import read_page
 from engine.topic.record import find_record
-from engine.types import Page, PageRequest, TopicState, WhyGone
+from engine.types import Page, PageRequest, Reason, TopicState, WhyGone
+
+T = TypeVar("T")
 
 
 class Reads:
     """The reading half of `Core`."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, fs: Fs) -> None:
         self.catalog = catalog
+        self.fs = fs
 
     def now(self) -> int:
         """Engine time in milliseconds."""
         raise NotImplementedError
 
     def page(self, name: str, request: PageRequest) -> Page:
-        """One page of what is visible (http-api.md §5)."""
+        """One page of what is visible (http-api.md §5). Raises `NotCached`."""
         slot = self.catalog.reader(name)
         now = self.now()
         topic = slot.topic
@@ -65,7 +83,7 @@ class Reads:
         return states, states[-1].topic if more else None
 
     def record(self, name: str, seq: int) -> bytes:
-        """One record with its tag and meta, or the 404 that says why it cannot be read."""
+        """One record with its tag and meta, or the 404 that says why it cannot be read. Raises `NotCached`."""
         slot = self.catalog.reader(name)
         topic = slot.topic
         now = self.now()
@@ -78,3 +96,60 @@ class Reads:
                 {"topic": name, "why": found.value, "earliest_seq": topic.at(now).earliest_seq, "head_seq": topic.head},
             )
         return found
+
+    # -- what had to be waited for ---------------------------------------------------------------------------------
+
+    def read_done(self, job: ReadJob, error: OSError | None) -> Ticket[bool]:
+        """The outcome of the job of a `NotCached`. When the ticket is answered it is time to ask again; its error is
+        the answer otherwise."""
+        ticket: Ticket[bool] = Ticket()
+        failure = why_unread(job, error)
+        if failure is not None:
+            ticket.fail(failure)
+            return ticket
+        self.read_again(job)
+        if job.damage:
+            self._damaged(job.damage, ticket)
+        else:
+            ticket.complete(True)
+        return ticket
+
+    def read_again(self, job: ReadJob) -> None:
+        """Put what a job has read, for somebody who is about to ask again, back where it may have left since."""
+        self.catalog.cache.history.put(job, self._is_current)
+
+    def _is_current(self, segment: Segment) -> bool:
+        slot = self.catalog.by_id.get(segment.topic_id)
+        return slot is not None and is_current(slot.topic, segment)
+
+    def _damaged(self, damage: list[DamagedSegment], ticket: Ticket[bool]) -> None:
+        """Show what was found to be damaged as lost; here only to who looks at a store that is not started."""
+        now = self.now()
+        for found in damage:
+            segment = found.segment
+            if self._is_current(segment):
+                topic = self.catalog.by_id[segment.topic_id].topic
+                for low, high in found.rows:
+                    first, last = max(segment.first_seq + low, topic.earliest_seq), segment.first_seq + high
+                    for start, stop in list(topic.live_runs(first, last)):
+                        topic.apply_gap(start, stop, Reason.CORRUPTION, now)
+                mark_bad(segment, found.rows)
+        ticket.complete(True)
+
+
+def until_read(store: Reads, ask: Callable[[], T], wait: Callable[[Ticket[bool]], object]) -> T:
+    """Ask until nothing has to be read any more, reading here and now; `wait` drives the store until a ticket is
+    answered. Raises what asking raises but `NotCached`."""
+    jobs: list[ReadJob] = []
+    while True:
+        for job in jobs:
+            store.read_again(job)
+        try:
+            return ask()
+        except NotCached as missing:
+            job = missing.job
+        ticket = store.read_done(job, outcome(job, store.fs))
+        if not ticket.done:
+            wait(ticket)
+        ticket.value()
+        jobs.append(job)

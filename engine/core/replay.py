@@ -51,6 +51,7 @@ class Replay:
         self.opened = opened
         self.settings = settings
         self.catalog = Catalog(settings.wal_shards, Cache(settings.cache_bytes, self._load))
+        self.catalog.cache.history.attach(opened.fs, opened.segment_files)
         self.last_ts = 0
         self._beginning = Beginning()
         self._salvage = Salvage(self.catalog, opened.report)

@@ -173,22 +173,30 @@ class SegmentFiles:
 
         Raises what `chunks` raises.
         """
-        if not segment.has_tag:
-            return array("I")
-        if not segment.in_tails:
-            try:
-                return TagTable(self._whole(segment, segment.tags_path, FileKind.SEGMENT_TAGS)).rows(needle)
-            except (BadSegment, StoreForeign):
-                segment.worn = True
-            except OSError as error:
-                if error.errno not in _GONE:
-                    raise
-                segment.worn = True
+        rows = self.table_rows(segment, needle)
+        if rows is not None:
+            return rows
         found = array("I")
         for at in range(0, segment.count, CHUNK_RECORDS):
             for chunk in self.chunks(segment, at, at + 1) or ():
                 found.extend(_tagged(chunk, needle))
         return found
+
+    def table_rows(self, segment: Segment, needle: Needle) -> array[int] | None:
+        """As `tag_rows` from `.tags` alone; None where there is none that can be used. Raises `OSError`."""
+        if not segment.has_tag:
+            return array("I")
+        if segment.in_tails:
+            return None
+        try:
+            return TagTable(self._whole(segment, segment.tags_path, FileKind.SEGMENT_TAGS)).rows(needle)
+        except (BadSegment, StoreForeign):
+            segment.worn = True
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            segment.worn = True
+        return None
 
     def tag_set(self, segment: Segment) -> TagSet | None:
         """Which tags occur, from the filter in `.tags`; None when it cannot be told. Raises `OSError`."""

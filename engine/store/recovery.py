@@ -29,6 +29,7 @@ from engine.formats.frame import FrameHeader, seed_of
 from engine.formats.manifest import MANIFEST_PATH, LockState
 from engine.fs import Fs, replace_file
 from engine.limits import EngineSettings
+from engine.segment.reader import SegmentFiles
 from engine.store.execute import Execution
 from engine.store.init import Identity, check_kind, identify, take_root, write_lock
 from engine.store.scan import Directory, newest_is_lost, pieces_from, survey
@@ -76,7 +77,7 @@ class OpenedStore:
         """What was not synced may be gone: topics that were not quiet go on behind a `crash` gap."""
         self.report: list[str] = list(start.report)
         """Lines for the log: what was cut, isolated, copied."""
-        self._fs = fs
+        self.fs = fs
         self._clock = clock
         self._settings = settings
         self._pid = pid
@@ -237,10 +238,14 @@ class OpenedStore:
         before = len(self._directory.shards) if self.snapshot is None else self.snapshot.shards
         return before != self._settings.wal_shards and not self._identity.fresh
 
+    def segment_files(self, fs: Fs) -> SegmentFiles:
+        """What reads the segments, for one thread."""
+        return SegmentFiles(fs, self.store_id)
+
     def read_body(self, shard: int, lsn: int) -> tuple[FrameHeader, bytes]:
         """A frame that `frames` yielded or the log wrote, read again and checked, at any time."""
         if self._wal is not None:
-            return self._wal.read_body(self._fs, shard, lsn)
+            return self._wal.read_body(self.fs, shard, lsn)
         return self._reader.read(self._owner(shard, lsn), lsn)
 
     def _owner(self, shard: int, lsn: int) -> LogFile:
@@ -253,7 +258,7 @@ class OpenedStore:
         assert self._exhausted, "nothing is written before every verdict"
         self._reader.close()
         execution = Execution(
-            self._fs,
+            self.fs,
             self._identity,
             self._directory,
             self._start,
@@ -271,7 +276,7 @@ class OpenedStore:
         if self._live:
             return
         try:
-            write_lock(self._fs, LockState.RUNNING, self._pid, self._clock.wall_ms())
+            write_lock(self.fs, LockState.RUNNING, self._pid, self._clock.wall_ms())
         except OSError as error:
             raise StoreIOError(f"LOCK could not be written: {error}") from error
         self._live = True
@@ -285,13 +290,13 @@ class OpenedStore:
         try:
             if not (clean and wal.settled and self._live):
                 return False
-            replace_file(self._fs, MANIFEST_PATH, wal.manifest())
-            write_lock(self._fs, LockState.STOPPED, self._pid, self._clock.wall_ms())
+            replace_file(self.fs, MANIFEST_PATH, wal.manifest())
+            write_lock(self.fs, LockState.STOPPED, self._pid, self._clock.wall_ms())
             return True
         except OSError:
             return False
         finally:
-            wal.close(self._fs)
+            wal.close(self.fs)
 
 
 def open_store(fs: Fs, clock: Clock, settings: EngineSettings, pid: int = 0, *, make: bool = True) -> OpenedStore:

@@ -35,7 +35,7 @@ ROWS_KEPT: Final = 128
 """Stretches of index rows that are kept (6 KiB each, at most): what topics at a cap or an age look at again."""
 ROWS_CHUNKED: Final = 2 * CHUNK_RECORDS
 """Rows of longer ranges are read at once, and not kept."""
-TAG_ROWS_KEPT: Final = 64
+TAG_ROWS_KEPT: Final = 256
 """Answers to "which rows have this tag" that are kept."""
 TAGS_WEIGHT_SMALL: Final = 2048
 """Sets of tags up to this many bytes stay with their block; larger ones are kept while there is room."""
@@ -356,14 +356,27 @@ class History:
         key = (segment, needle.part, needle.exact)
         rows = self._tag_rows.pop(key, None)
         if rows is None:
-            if segment.in_tails or segment.worn:
+            rows = self.table_rows(block, needle)
+            if rows is None:
                 # There is no table of tags: all records have to be looked at.
                 raise NotCached(ReadJob(self._opener, [], [(segment, needle)]))
-            try:
-                rows = self._files().tag_rows(segment, needle)
-            except (StoreDamaged, OSError):
-                raise NotCached(ReadJob(self._opener, [], [(segment, needle)])) from None
+            return rows
         self._keep_tag_rows(key, rows)
+        return rows
+
+    def table_rows(self, block: Block, needle: Needle) -> array[int] | None:
+        """As `tag_rows`, as far as the segment's table of tags tells; None when it does not."""
+        segment = block.segment
+        assert segment is not None, "only sealed blocks have rows"
+        key = (segment, needle.part, needle.exact)
+        rows = self._tag_rows.get(key)
+        if rows is None:
+            try:
+                rows = self._files().table_rows(segment, needle)
+            except OSError:
+                return None
+            if rows is not None:
+                self._keep_tag_rows(key, rows)
         return rows
 
     def _keep_tag_rows(self, key: tuple[Segment, bytes, bool], rows: array[int]) -> None:

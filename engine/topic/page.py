@@ -392,7 +392,7 @@ class _Sieve:
             return None
         if not history.may_hold(block, self.needle):
             return array("I")
-        return None if segment.in_tails or segment.worn else history.tag_rows(block, self.needle)
+        return history.table_rows(block, self.needle)
 
     def passes_all(self, block: Block) -> bool:
         """Whether every record of a hot block passes."""

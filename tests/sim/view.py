@@ -6,17 +6,23 @@ that the oracle has of it at different moments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
 from engine.core import Core
-from engine.core.reads import Reads
+from engine.core.jobs import outcome
+from engine.core.reads import Reads, until_read
 from engine.types import Page, PageRequest, TopicConfig, TopicState
 from tests.sim.model import Fragment, Record, SeenPage
 
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 _fragment = msgspec.json.Decoder(Fragment)
+
+T = TypeVar("T")
 
 WALK_MAX = 400
 """Pages of one walk: more would mean that a reader makes no progress."""
@@ -106,7 +112,9 @@ def _parse(
             PageRequest(from_seq=cursor, limit=3, include_tags=True) for cursor in sorted(cursors) if cursor >= 0
         ]
         requests.append(PageRequest(from_seq=head, limit=3, epoch=state.epoch + 1, include_tags=True))
-        pages.extend(_page(name, request, store.page(name, request), records) for request in requests)
+        pages.extend(
+            _page(name, request, _ask(store, partial(store.page, name, request)), records) for request in requests
+        )
         problem = problem or _one_by_one(store, name, records)
     return TopicView(
         state.epoch,
@@ -128,7 +136,7 @@ def _walk(store: Reads, name: str, cursor: int, limit: int) -> tuple[list[tuple[
     read: list[tuple[PageRequest, Page]] = []
     for _ in range(WALK_MAX):
         request = PageRequest(from_seq=cursor, limit=limit, include_tags=True)
-        page = store.page(name, request)
+        page = _ask(store, partial(store.page, name, request))
         read.append((request, page))
         if page.next_from_seq == page.head_seq:
             return read, None
@@ -178,7 +186,25 @@ def _page(name: str, request: PageRequest, page: Page, records: dict[int, tuple[
 def _one_by_one(store: Reads, name: str, records: dict[int, tuple[Record, int, bytes]]) -> str | None:
     """Records fetched alone are the same bytes."""
     for seq in list(records)[:2] + list(records)[-2:]:
-        alone = store.record(name, seq)
+        alone = _ask(store, partial(store.record, name, seq))
         if alone != records[seq][2]:
             return f"{name}: seq {seq} alone is {alone!r}, in a page {records[seq][2]!r}"
     return None
+
+
+def _ask(store: Reads, ask: Callable[[], T]) -> T:
+    """Ask, and read what has to be waited for; a running store is driven until damage that is met is told."""
+
+    def wait(ticket: Any) -> None:
+        assert isinstance(store, Core), "only a running store has something to wait for"
+        for _ in range(WALK_MAX):
+            if ticket.done:
+                return
+            store.turn()
+            while (job := store.sync_job()) is not None:
+                store.sync_done(job, outcome(job, store.fs))
+            while (chore := store.chore()) is not None:
+                store.chore_done(chore, outcome(chore, store.fs))
+        raise AssertionError("damage is never told")
+
+    return until_read(store, ask, wait)

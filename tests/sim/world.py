@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
+from engine.core.reads import until_read
 from engine.errors import Refused, StoreError, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.limits import EngineSettings, Limits
@@ -324,7 +326,7 @@ class World:
         model = model.copy()
         model.expire(now)
         op = Delete(tuple(seq for seq in selected(model, selector) if seq <= head))
-        ticket = self.core.delete(name, selector)
+        ticket = until_read(self.core, partial(self.core.delete, name, selector), self.wait)
         waits = model.config.durability is Durability.FSYNC
         self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=waits)])
         if wait:
@@ -395,7 +397,8 @@ class World:
             raise WrongError(f"{name}: the answer says {result}, the model's head is {model.head}")
         if index != len(line.steps):
             return
-        page = self.core.page(name, PageRequest(from_seq=result.first_seq - 1, limit=1000, include_tags=True))
+        request = PageRequest(from_seq=result.first_seq - 1, limit=1000, include_tags=True)
+        page = until_read(self.core, partial(self.core.page, name, request), self.wait)
         if not page.count:
             return
         for raw in msgspec.json.decode(b"[" + b"".join(page.pieces) + b"]", type=list[msgspec.Raw]):
