@@ -61,9 +61,9 @@ def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:
     _print(session, table)
 
 
-def counted(count: int, what: str) -> str:
-    """`1 record`, `2 records`."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def counted(count: int, what: str, many: str = "") -> str:
+    """`1 record`, `2 records`; `many` where an s is not enough."""
+    return f"{count} {what if count == 1 else many or what + 's'}"
 
 
 def wants_table(session: Session) -> bool:

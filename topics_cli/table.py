@@ -206,6 +206,116 @@ _WAL_INSPECT = Command(
     ),
 )
 
+_QUEUE = Argument("QUEUE", "Name of the queue.")
+_HOLDER = Option("--node", TEXT, "Name that the leases are held under (TOPICS_NODE, else USER@HOST).", metavar="NODE")
+_LEASE = Option("--lease", DURATION, "How long a job is leased (the queue's lease_ms).", metavar="TIME")
+_JOB_TAG = Option("--tag", TEXT, "Only jobs with this tag; 'x*' for a prefix.", metavar="TAG")
+_SEQS = Argument("SEQ", "Seqs; none or '-': claimed jobs or seqs from standard input.", required=False, many=True)
+
+_CLAIM = Command(
+    "claim",
+    "Claim jobs of a queue: a line of JSON each, with its lease.",
+    "topics_cli.commands.claim:claim",
+    arguments=(_QUEUE,),
+    options=(
+        Option("-n --max", NUMBER, "Most jobs (1).", metavar="N"),
+        _LEASE,
+        Option("--wait", DURATION, "Wait so long for a job; 3 when none came.", metavar="TIME"),
+        _JOB_TAG,
+        _HOLDER,
+        _NULL,
+        _LENGTH,
+    ),
+    examples=("topics claim jobs -n 10 --wait 30s", "topics claim jobs -n 10 | jq -c . | topics ack jobs -"),
+    is_light=True,
+)
+
+_ACK = Command(
+    "ack",
+    "Jobs are done: delete them, if the lease is ours.",
+    "topics_cli.commands.settle:ack",
+    arguments=(_QUEUE, _SEQS),
+    options=(_HOLDER,),
+    examples=("topics ack jobs 7 8", "topics claim jobs -n 10 | topics ack jobs -"),
+    is_light=True,
+)
+
+_NACK = Command(
+    "nack",
+    "Give claimed jobs back: at once, later, or to the dead letters.",
+    "topics_cli.commands.settle:nack",
+    arguments=(_QUEUE, _SEQS),
+    options=(
+        Option("--delay", DURATION, "Ready again after this time (0).", metavar="TIME"),
+        Option("--backoff", FLAG, "Ready again later each time: 1s, 2s, 4s ... 15m."),
+        Option("--reason", TEXT, "Why; kept with the job's history.", metavar="TEXT"),
+        Option("--dead", FLAG, "Move them to the dead letters."),
+        _HOLDER,
+    ),
+    examples=("topics nack jobs 7 --backoff --reason 'no such user'", "topics nack jobs 7 --dead"),
+    is_light=True,
+)
+
+_EXTEND = Command(
+    "extend",
+    "Hold claimed jobs for longer, from now.",
+    "topics_cli.commands.settle:extend",
+    arguments=(_QUEUE, _SEQS),
+    options=(_LEASE, _HOLDER),
+    examples=("topics extend jobs 7 --lease 5m",),
+    is_light=True,
+)
+
+_DLQ = Command(
+    "dlq",
+    "Dead letters of a queue: ls, show, requeue, purge.",
+    "topics_cli.commands.dlq:dlq",
+    arguments=(
+        Argument("ACTION", "ls, show, requeue or purge."),
+        Argument("QUEUE", "A queue with dead letters, or the dead-letter topic itself."),
+        Argument("SEQ", "Seqs of dead letters.", kind=NUMBER, required=False, many=True),
+    ),
+    options=(
+        Option("--all", FLAG, "requeue, purge: every dead letter."),
+        Option("--tag", TEXT, "Only with this tag; 'x*' for a prefix.", metavar="TAG"),
+        Option("--to", TEXT, "requeue: into this queue, instead of where they came from.", metavar="QUEUE"),
+        Option("--itself", FLAG, "QUEUE is the dead-letter topic, though it has dead letters of its own."),
+        _DRY_RUN,
+        _YES,
+    ),
+    examples=("topics dlq ls jobs", "topics dlq show jobs 3", "topics dlq requeue jobs --all"),
+)
+
+_WORK = Command(
+    "work",
+    "Run a command for each job of a queue; its exit status decides what becomes of the job.",
+    "topics_cli.commands.work:work",
+    arguments=(_QUEUE, Argument("COMMAND", "The command, after '--'; {} stands for the job.", many=True)),
+    options=(
+        Option("-j --jobs", NUMBER, "So many commands at a time (1).", metavar="N"),
+        Option("--batch", NUMBER, "Up to so many jobs for one command (1).", metavar="N"),
+        Option("--file", FLAG, "The job is in a file: {} is its path, or the last word."),
+        Option("--raw", FLAG, "The job as the JSON that is stored."),
+        _NULL,
+        _LENGTH,
+        Option("--timeout", DURATION, "End a command that takes longer: SIGTERM, then SIGKILL.", metavar="TIME"),
+        Option("--grace", DURATION, "Time between SIGTERM and SIGKILL (5s).", metavar="TIME"),
+        Option("--retry-code", NUMBER, "Exit status that means: later, with backoff (75).", metavar="N", many=True),
+        Option("--dead-code", NUMBER, "Exit status that means: to the dead letters (65).", metavar="N", many=True),
+        Option("--delay", DURATION, "How long a job waits after any other failure (0).", metavar="TIME"),
+        _LEASE,
+        _JOB_TAG,
+        _HOLDER,
+        Option("--once", FLAG, "One command, then end."),
+        Option("--until-empty", FLAG, "End when no job is ready and none runs."),
+    ),
+    examples=(
+        "topics work jobs -j 4 -- ./handle.sh",
+        "topics work mails -- sendmail -t",
+        "topics work urls --batch 20 --timeout 5m -- wget -q {}",
+    ),
+)
+
 _NOUNS = "topics_cli.commands.topic:"
 
 COMMANDS: dict[str, Command] = {
@@ -262,6 +372,12 @@ COMMANDS: dict[str, Command] = {
         _DIFF,
         _GET,
         _DELETE,
+        _CLAIM,
+        _ACK,
+        _NACK,
+        _EXTEND,
+        _WORK,
+        _DLQ,
         Command(
             "errors",
             "What exit codes and error codes mean.",

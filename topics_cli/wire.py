@@ -117,6 +117,14 @@ class Channel:
             self.close()
             raise
 
+    def hang_up(self) -> None:
+        """Send nothing more: the daemon learns that we are gone, and what it had sent by then can still be read."""
+        if self._socket is not None and not self._connecting:
+            try:
+                self._socket.shutdown(_socket.SHUT_WR)
+            except OSError:
+                self.close()
+
     def close(self) -> None:
         """Let the connection go."""
         if self._socket is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import STARTED, Daemon, short_directory
+from topics_cli import exits
 
 _NUMBERS = itertools.count(1)
 
@@ -35,6 +36,26 @@ def mortal() -> Iterator[Daemon]:
             yield daemon
         finally:
             daemon.stop()
+
+
+def _needs_queues(daemon: Daemon) -> Daemon:
+    """Skip where the daemon has no routes for queues."""
+    daemon.ok("create", "probe", "--type", "queue")
+    if daemon.run("claim", "probe").returncode != exits.NOTHING:
+        pytest.skip("this daemon has no routes for queues")
+    return daemon
+
+
+@pytest.fixture
+def queues(shared: Daemon) -> Daemon:
+    """The shared daemon, for tests of queues."""
+    return _needs_queues(shared)
+
+
+@pytest.fixture
+def mortal_queues(mortal: Daemon) -> Daemon:
+    """A daemon of this test alone, for tests of queues that kill it."""
+    return _needs_queues(mortal)
 
 
 @pytest.fixture(autouse=True)

@@ -166,7 +166,16 @@ def test_the_place_of_the_daemon_is_found_in_order(place: Path, monkeypatch: pyt
             find(None, wrong, {})
 
 
-CALLS = {"write": ["x"], "tail": [], "diff": [], "get": ["1"]}
+CALLS = {
+    "write": ["x"],
+    "tail": [],
+    "diff": [],
+    "get": ["1"],
+    "claim": [],
+    "ack": ["1"],
+    "nack": ["1", "--reason", "no"],
+    "extend": ["1"],
+}
 
 
 def test_the_fast_commands_are_those_that_must_be() -> None:

@@ -88,6 +88,8 @@ def info(session: Session, values: dict[str, Any]) -> int:
         if name in ("last_write_ts", "last_read_ts"):
             shown = f"{value} ({show_time(value)})" if value is not None else "never"
             pairs.append((name, shown))
+        elif name == "queue":
+            pairs += [(f"queue.{key}", _cell(inner)) for key, inner in value.items()]
         elif name == "damage":
             pairs.append((name, ", ".join(f"{item[0]}-{item[1]}" for item in value)))
         else:

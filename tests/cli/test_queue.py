@@ -1,0 +1,156 @@
+"""`claim`, `ack`, `nack`, `extend` and `dlq` as processes against a real daemon."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.cli.support import HARD, Daemon, finish
+
+
+@pytest.fixture
+def queue(queues: Daemon, topic: str) -> str:
+    """A queue of this test alone, with dead letters after two deliveries."""
+    words = ["--type", "queue", "--max-deliveries", "2", "--dead-letter", f"{topic}-dead", "--lease", "20s"]
+    queues.ok("create", topic, *words)
+    return topic
+
+
+def claimed(out: bytes) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def state(daemon: Daemon, queue: str) -> dict[str, int]:
+    found: dict[str, int] = json.loads(daemon.ok("info", queue, "--json"))["queue"]
+    return found
+
+
+def test_a_claim_prints_a_line_a_job_with_its_lease_and_an_empty_queue_exits_3(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "b", "c")
+    jobs = claimed(queues.ok("claim", queue, "-n", "2", "--lease", "1m"))
+    assert [(job["$seq"], job["data"], job["deliveries"]) for job in jobs] == [(1, "a", 1), (2, "b", 1)]
+    assert all(str(job["lease_id"]).startswith("lease_") for job in jobs)
+    assert queues.ok("claim", queue, "-o", "text") == b"c\n"
+    done = queues.run("claim", queue)
+    assert (done.returncode, done.stdout) == (3, b"")
+
+
+def test_what_is_claimed_comes_out_byte_for_byte(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "--json", stdin=b"\n".join(HARD) + b"\n")
+    assert queues.ok("claim", queue, "-n", "100", "-o", "raw") == b"\n".join(HARD) + b"\n"
+
+
+def test_a_claim_waits_for_a_job(queues: Daemon, queue: str) -> None:
+    claim = queues.start_command("claim", queue, "--wait", "20s", "-o", "text")
+    time.sleep(0.3)
+    queues.ok("write", queue, "at last")
+    code, out, said = finish(claim)
+    assert (code, out) == (0, b"at last\n"), said
+    begun = time.monotonic()
+    assert queues.run("claim", queue, "--wait", "300ms").returncode == 3
+    assert time.monotonic() - begun >= 0.3
+
+
+def test_a_claim_takes_only_jobs_with_the_tag(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "--tag", "x")
+    queues.ok("write", queue, "b", "--tag", "y1")
+    assert queues.ok("claim", queue, "-n", "9", "--tag", "y*", "-o", "text") == b"b\n"
+
+
+def test_claimed_jobs_are_acked_through_a_pipe(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "b", "c")
+    lines = queues.ok("claim", queue, "-n", "3")
+    assert queues.ok("ack", queue, "-", stdin=lines) == f"{queue}\t3 acked\n".encode()
+    again = queues.run("ack", queue, stdin=lines)
+    assert again.returncode == 6
+    assert f"{queue} 1 was not acked: gone (skipped)".encode() in again.stderr
+    assert state(queues, queue)["acked"] == 3
+
+
+def test_a_stale_ack_changes_nothing_names_the_job_and_exits_6(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a")
+    old = queues.ok("claim", queue, "--lease", "100ms")
+    time.sleep(0.15)
+    new = queues.ok("claim", queue)
+    done = queues.run("ack", queue, stdin=old)
+    assert (done.returncode, done.stdout) == (6, f"{queue}\t0 acked\n".encode())
+    assert f"{queue} 1 was not acked: stale_lease (skipped)".encode() in done.stderr
+    assert state(queues, queue)["in_flight"] == 1
+    queues.ok("ack", queue, stdin=new)
+
+
+def test_another_holder_settles_nothing(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a")
+    queues.ok("claim", queue, "--node", "ann")
+    for verb in ("ack", "nack", "extend"):
+        done = queues.run(verb, queue, "1", "--node", "bob")
+        assert done.returncode == 6
+        assert b"other_holder" in done.stderr
+    assert queues.run("ack", queue, "1", TOPICS_NODE="ann").returncode == 0
+
+
+def test_a_nack_gives_back_at_once_later_or_to_the_dead_letters(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "b", "c")
+    queues.ok("claim", queue, "-n", "3")
+    assert queues.ok("nack", queue, "1") == f"{queue}\t1 nacked\n".encode()
+    queues.ok("nack", queue, "2", "--backoff", "--reason", "busy")
+    queues.ok("nack", queue, "3", "--dead", "--reason", "no good")
+    counts = state(queues, queue)
+    assert (counts["ready"], counts["delayed"], counts["dead_lettered"]) == (1, 1, 1)
+    assert queues.run("nack", queue, "1", "--dead", "--backoff").returncode == 2
+
+
+def test_an_extended_lease_holds(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a")
+    queues.ok("claim", queue, "--lease", "200ms")
+    assert queues.ok("extend", queue, "1", "--lease", "1m") == f"{queue}\t1 extended\n".encode()
+    time.sleep(0.25)
+    assert queues.run("claim", queue).returncode == 3
+
+
+def test_input_that_is_no_job_is_named_by_its_line(queues: Daemon, queue: str) -> None:
+    done = queues.run("ack", queue, stdin=b"1\n\nwhat\n")
+    assert done.returncode == 1
+    assert b"line 3 is neither a seq nor a claimed job (bad_input)" in done.stderr
+
+
+def test_dead_letters_are_listed_shown_requeued_and_purged(queues: Daemon, queue: str) -> None:
+    dead = f"{queue}-dead"
+    assert queues.run("dlq", "ls", queue).returncode == 3
+    queues.ok("write", queue, "a", "b")
+    queues.ok("claim", queue, "-n", "2", "--node", "ann")
+    queues.ok("nack", queue, "1", "2", "--dead", "--reason", "no good", "--node", "ann")
+    rows = [line.split("\t") for line in queues.ok("dlq", "ls", queue).decode().splitlines()]
+    assert [(row[0], row[1], row[2], row[3], row[5], row[7]) for row in rows] == [
+        ("1", queue, "1", "1", "nacked: no good", "a"),
+        ("2", queue, "2", "1", "nacked: no good", "b"),
+    ]
+    shown = queues.ok("dlq", "show", queue, "2").decode()
+    assert f"from\t{queue} 2\n" in shown
+    assert "ann" in shown
+    assert "nacked: no good" in shown
+    assert queues.ok("dlq", "requeue", queue, "1", "--dry-run") == f"{dead}\t1 dead letter would be requeued\n".encode()
+    assert queues.ok("dlq", "requeue", queue, "1") == f"{dead}\t1 dead letter requeued\n".encode()
+    assert queues.ok("claim", queue, "-o", "text") == b"a\n"
+    assert queues.ok("dlq", "purge", queue, "--all") == f"{dead}\t1 dead letter deleted\n".encode()
+    assert queues.run("dlq", "ls", dead).returncode == 3
+    assert queues.run("dlq", "requeue", queue).returncode == 2
+    assert queues.run("dlq", "what", queue).returncode == 2
+
+
+def test_info_shows_the_counters_of_a_queue(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "b")
+    queues.ok("claim", queue)
+    lines = queues.ok("info", queue).decode().splitlines()
+    assert "queue.ready\t1" in lines
+    assert "queue.in_flight\t1" in lines
+
+
+def test_a_log_is_no_queue(queues: Daemon, topic: str) -> None:
+    queues.ok("write", topic, "a")
+    for words in (["claim", topic], ["ack", topic, "1"], ["work", topic, "--", "true"]):
+        done = queues.run(*words)
+        assert done.returncode == 1
+        assert b"(not_a_queue)" in done.stderr

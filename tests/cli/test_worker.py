@@ -1,0 +1,269 @@
+"""`work`: what exit codes mean, and the worker as a process against a real daemon, which may die under it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.cli.support import INT, TERM, Daemon, Terminal, finish
+from tests.cli.test_launch import is_gone
+from topics_cli.worker import ACK, Plan
+
+VALUES: dict[str, Any] = {
+    "jobs": None,
+    "batch": None,
+    "timeout": 1500,
+    "grace": None,
+    "retry_code": [],
+    "dead_code": [],
+    "delay": None,
+    "once": False,
+    "until_empty": False,
+}
+
+
+def verdict(returncode: int, is_late: bool = False, **values: Any) -> tuple[str, str, str]:
+    run: Any = SimpleNamespace(returncode=returncode, is_late=is_late)
+    return Plan("q", "w", {**VALUES, **values}, 30_000).verdict(run)
+
+
+def test_what_exit_codes_mean() -> None:
+    assert verdict(0) == ACK
+    assert verdict(65) == ("nack", ',"dead_letter":true,"reason":"exit 65"', "dead (exit 65)")
+    assert verdict(75) == ("nack", ',"delay":"backoff","reason":"exit 75"', "later (exit 75)")
+    assert verdict(1) == ("nack", ',"delay_ms":0,"reason":"exit 1"', "failed (exit 1)")
+    assert verdict(-9, delay=500) == (
+        "nack",
+        ',"delay_ms":500,"reason":"killed by SIGKILL"',
+        "failed (killed by SIGKILL)",
+    )
+    assert verdict(0, is_late=True)[1] == ',"delay":"backoff","reason":"timeout after 1.5 s"'
+
+
+def test_exit_codes_can_be_given_other_meanings() -> None:
+    assert "backoff" in verdict(3, retry_code=[3])[1]
+    assert "backoff" in verdict(75, retry_code=[3])[1]
+    assert "dead_letter" in verdict(4, dead_code=[4, 5])[1]
+    assert "delay_ms" in verdict(65, dead_code=[4])[1]
+
+
+# -- against a daemon ------------------------------------------------------------------------------------------------
+
+
+def make(daemon: Daemon, queue: str, *jobs: str, **config: str) -> None:
+    words = [word for name, value in config.items() for word in (f"--{name.replace('_', '-')}", value)]
+    daemon.ok("create", queue, "--type", "queue", *words)
+    if jobs:
+        daemon.ok("write", queue, *jobs)
+
+
+def state(daemon: Daemon, queue: str) -> dict[str, int]:
+    found: dict[str, int] = json.loads(daemon.ok("info", queue, "--json"))["queue"]
+    return found
+
+
+def until(condition: Any, limit_s: float = 10.0) -> None:
+    over = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < over, "it did not come to that"
+        time.sleep(0.02)
+
+
+def test_a_command_runs_for_each_job_and_its_success_acks_it(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", "b", "c")
+    done = queues.run("work", topic, "--until-empty", "--", "cat")
+    assert (done.returncode, done.stdout) == (0, b"a\nb\nc\n"), done.stderr
+    assert done.stderr.count(b" done after ") == 3
+    assert state(queues, topic)["acked"] == 3
+
+
+def test_exit_codes_ack_retry_and_send_to_the_dead_letters(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "0", "65", "75", "1", max_deliveries="3", dead_letter=f"{topic}-dead")
+    done = queues.run("work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", 'exit "$1"', "sh", "{}")
+    assert done.returncode == 0, done.stderr
+    counts = state(queues, topic)
+    assert (counts["acked"], counts["dead_lettered"], counts["delayed"], counts["in_flight"]) == (1, 2, 1, 0)
+    rows = [line.split("\t") for line in queues.ok("dlq", "ls", topic).decode().splitlines()]
+    assert sorted((row[3], row[5], row[7]) for row in rows) == [
+        ("1", "nacked: exit 65", "65"),
+        ("3", "nacked: exit 1", "1"),
+    ]
+
+
+def test_a_job_for_dead_letters_that_the_queue_has_not_is_tried_later(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    done = queues.run("work", topic, "--once", "--", "sh", "-c", "exit 65")
+    assert done.returncode == 1
+    assert b"tried again later" in done.stderr
+    assert state(queues, topic)["delayed"] == 1
+
+
+def test_a_command_that_is_not_there_touches_no_job_and_exits_127(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    done = queues.run("work", topic, "--", "/nope")
+    assert (done.returncode, done.stdout) == (127, b"")
+    assert b"/nope: command not found (command_not_found)" in done.stderr
+    assert queues.run("work", topic, "--", "/etc/passwd").returncode == 126
+    assert state(queues, topic)["ready"] == 1
+    assert json.loads(queues.ok("claim", topic))["deliveries"] == 1
+
+
+def test_a_command_that_goes_away_gives_its_jobs_back_undelivered(queues: Daemon, topic: str, place: Path) -> None:
+    make(queues, topic, "a", "b")
+    script = place / "once.sh"
+    script.write_text('#!/bin/sh\nrm "$0"\n')
+    script.chmod(0o755)
+    done = queues.run("work", topic, "--", str(script))
+    assert done.returncode == 127, done.stderr
+    counts = state(queues, topic)
+    assert (counts["acked"], counts["ready"], counts["in_flight"]) == (1, 1, 0)
+    assert json.loads(queues.ok("claim", topic))["deliveries"] == 1
+
+
+def test_once_runs_one_command_and_says_whether_there_was_a_job(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", "b")
+    assert queues.run("work", topic, "--once", "--", "cat").stdout == b"a\n"
+    assert queues.run("work", topic, "--once", "--", "false").returncode == 1
+    queues.ok("work", topic, "--until-empty", "--", "true")
+    assert queues.run("work", topic, "--once", "--", "true").returncode == 3
+
+
+def test_batches_and_placeholders(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", "b", "c", "d e")
+    done = queues.run("work", topic, "--until-empty", "--batch", "3", "--", "printf", "[%s]", "{}")
+    assert done.stdout == b"[a][b][c][d e]"
+    assert state(queues, topic)["acked"] == 4
+
+
+@pytest.mark.slow
+def test_so_many_commands_run_at_a_time(queues: Daemon, topic: str) -> None:
+    make(queues, topic, *"abcdefgh")
+    begun = time.monotonic()
+    queues.ok("work", topic, "--until-empty", "-j", "4", "--", "sleep", "0.5")
+    assert 1.0 <= time.monotonic() - begun < 3.0
+
+
+@pytest.mark.slow
+def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    script = "trap '' TERM; sleep 300 & echo $!; wait; sleep 300"
+    done = queues.run("work", topic, "--once", "--timeout", "200ms", "--grace", "200ms", "--", "sh", "-c", script)
+    assert done.returncode == 1
+    assert b"timeout after 0.2 s" in done.stderr
+    assert is_gone(int(done.stdout))
+    assert state(queues, topic)["delayed"] == 1
+
+
+@pytest.mark.slow
+def test_a_lease_is_extended_while_its_command_runs(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", lease="300ms")
+    worker = queues.start_command("work", topic, "--once", "--", "sleep", "1.2")
+    until(lambda: state(queues, topic)["in_flight"] == 1)
+    while worker.poll() is None:
+        assert queues.run("claim", topic).returncode == 3
+    code, _, said = finish(worker)
+    assert code == 0, said
+    assert state(queues, topic)["acked"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [TERM, INT])
+def test_a_signal_lets_what_runs_end_and_touches_nothing_more(queues: Daemon, topic: str, signum: int) -> None:
+    make(queues, topic, "a", "b", "c")
+    worker = queues.start_command("work", topic, "--", "sh", "-c", "sleep 0.7; cat")
+    until(lambda: state(queues, topic)["in_flight"] == 1)
+    code, out, said = finish(worker, signum)
+    assert (code, out) == (128 + signum, b"a\n"), said
+    counts = state(queues, topic)
+    assert (counts["acked"], counts["ready"], counts["in_flight"]) == (1, 2, 0)
+
+
+def test_a_worker_that_waits_ends_at_once_and_the_next_job_is_not_lost_to_it(queues: Daemon, topic: str) -> None:
+    make(queues, topic)
+    worker = queues.start_command("work", topic, "--", "cat")
+    until(lambda: state(queues, topic).get("claim_waiters") == 1)
+    begun = time.monotonic()
+    assert finish(worker, TERM)[0] == 143
+    assert time.monotonic() - begun < 2
+    queues.ok("write", topic, "a")
+    assert json.loads(queues.ok("claim", topic))["deliveries"] == 1
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_the_commands_too(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    worker = queues.start_command("work", topic, "--", "sh", "-c", "sleep 300 & echo $!; wait")
+    assert worker.stdout is not None
+    child = int(worker.stdout.readline())
+    worker.send_signal(TERM)
+    time.sleep(0.3)
+    assert finish(worker, TERM)[0] == 143
+    assert is_gone(child)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durable", ["true", "false"])
+def test_a_worker_goes_on_over_a_daemon_that_is_killed_and_runs_nothing_twice(
+    mortal_queues: Daemon, place: Path, durable: str
+) -> None:
+    daemon, log = mortal_queues, place / "log"
+    make(daemon, "q", *(str(number) for number in range(20)), leases_durable=durable, lease="5s")
+    script = f'read x; echo "$x" >> {log}; sleep 0.15'
+    worker = daemon.start_command("work", "q", "-j", "2", "--until-empty", "--", "sh", "-c", script)
+    until(lambda: log.exists() and log.read_text().count("\n") >= 5)
+    daemon.kill()
+    time.sleep(0.1)
+    daemon.start()
+    code, _, said = finish(worker)
+    assert code == 0, said
+    assert sorted(log.read_text().split(), key=int) == [str(number) for number in range(20)]
+    counts = state(daemon, "q")
+    assert (counts["acked"], counts["ready"], counts["in_flight"]) == (20, 0, 0)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_leaves_its_job_to_the_next_one(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", lease="500ms")
+    worker = queues.start_command("work", topic, "--", "sh", "-c", "sleep 300; :")
+    until(lambda: state(queues, topic)["in_flight"] == 1)
+    worker.kill()
+    worker.wait(10)
+    until(lambda: state(queues, topic)["ready"] == 1)
+    assert queues.run("work", topic, "--once", "--", "cat").stdout == b"a\n"
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_what_runs_and_what_the_commands_print(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "first", "second")
+    words = ["work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", "read x; echo got $x; sleep 0.5"]
+    terminal = Terminal(queues.environment(), *words)
+    seen = terminal.read_until(b"2 of 2 running")
+    assert b'"first"' in seen
+    code, seen = terminal.end()
+    assert code == 0
+    assert b"got first" in seen
+    assert f"topics: {topic}: 2 done, 0 failed, 0 dead".encode() in seen
+
+
+def test_mistakes_on_the_command_line_touch_no_job(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    for words in (
+        ["--once", "--until-empty", "--", "true"],
+        ["-j", "0", "--", "true"],
+        ["--batch", "0", "--", "true"],
+        ["--batch", "2", "--", "echo", "x{}"],
+        ["--retry-code", "0", "--", "true"],
+        ["--retry-code", "7", "--dead-code", "7", "--", "true"],
+        ["-0", "--length", "--", "true"],
+        [],
+    ):
+        assert queues.run("work", topic, *words).returncode == 2, words
+    assert queues.run("work", f"{topic}-not-there", "--", "true").returncode == 1
+    assert state(queues, topic)["ready"] == 1
+    assert not [name for name in os.listdir("/tmp") if name.startswith("topics-work-")]

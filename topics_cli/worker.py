@@ -1,0 +1,395 @@
+"""The shell worker: claims jobs, runs a command for each, and tells the queue how it ended.
+
+    claim (as many as there is room for, waiting) ─► run ─► ack, nack, dead letter    one request in flight of each kind
+                                                     └───► extend, three times a lease, while it runs
+
+Jobs are claimed only when a command can be started for them at once, so a worker that stops has nothing to give back.
+Its stop is a drain: it claims no more, and what runs may end. A daemon that goes away is waited for; leases that were
+lost meanwhile are asked for again, and when the same job comes back while it still runs here, it is not started a
+second time: the run goes on under the new lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import deque
+from typing import Any, Final
+
+from topics_cli import exits
+from topics_cli.board import DRAW_S, Board
+from topics_cli.claimed import claimed_lines
+from topics_cli.client import Call, topic_path
+from topics_cli.commands.claim import WAIT_MS_MAX, claim_body
+from topics_cli.commands.settle import SEQS_MAX, settle_body, skipped_of
+from topics_cli.cut import number
+from topics_cli.exits import ApiError, Failure
+from topics_cli.launch import DEAD_CODE, RETRY_CODE, BadJob, Job, Recipe, Running, said_of
+from topics_cli.session import Session
+
+CLAIM_MAX: Final = 1000
+GRACE_MS: Final = 5000
+EXTENDS_A_LEASE: Final = 3
+HANG_UP_S: Final = 1.0
+"""How long a daemon may take to notice that a waiting claim was given up."""
+READ_BYTES: Final = 1 << 16
+
+Verdict = tuple[str, str, str]
+"""What becomes of jobs: (request, what its body says more, what is said about it)."""
+ACK: Final[Verdict] = ("ack", "", "done")
+UNDONE: Final[Verdict] = ("nack", ',"delivered":false', "given back")
+
+
+class Plan:
+    """How a worker works."""
+
+    def __init__(self, queue: str, node: str, values: dict[str, Any], lease_ms: int) -> None:
+        self.queue = queue
+        self.node = node
+        self.values = values
+        self.jobs: int = values["jobs"] or 1
+        self.batch: int = values["batch"] or 1
+        self.timeout_ms: int | None = values["timeout"]
+        self.grace_s: float = (GRACE_MS if values["grace"] is None else values["grace"]) / 1000
+        self.retry_codes: set[int] = {RETRY_CODE, *values["retry_code"]}
+        self.dead_codes: set[int] = set(values["dead_code"]) or {DEAD_CODE}
+        self.delay_ms: int = values["delay"] or 0
+        self.once: bool = values["once"]
+        self.until_empty: bool = values["until_empty"]
+        self.extend_s = lease_ms / 1000 / EXTENDS_A_LEASE
+
+    def verdict(self, run: Running) -> Verdict:
+        """What becomes of the jobs of a command that has ended."""
+        code = run.returncode or 0
+        if code == 0 and not run.is_late:
+            return ACK
+        said = said_of(code, run.is_late, self.timeout_ms or 0)
+        reason = f',"reason":{json.dumps(said)}'
+        if code in self.dead_codes and not run.is_late:
+            return "nack", ',"dead_letter":true' + reason, f"dead ({said})"
+        if run.is_late or code in self.retry_codes:
+            return "nack", ',"delay":"backoff"' + reason, f"later ({said})"
+        return "nack", f',"delay_ms":{self.delay_ms}{reason}', f"failed ({said})"
+
+
+class Worker:
+    """One run of `work`."""
+
+    def __init__(self, session: Session, plan: Plan, recipe: Recipe, board: Board) -> None:
+        self._session = session
+        self._plan = plan
+        self._recipe = recipe
+        self._board = board
+        self._running: list[Running] = []
+        self._held: dict[int, Job] = {}
+        """Jobs whose leases are ours: running, or with an end that the daemon has not heard of yet."""
+        self._verdicts: deque[tuple[Verdict, list[Job]]] = deque()
+        self._claim: Call | None = None
+        self._claim_channel = session.client.channel()
+        self._settle: Call | None = None
+        self._settle_channel = session.client.channel()
+        self._settling: tuple[Verdict | None, list[Job]] = (None, [])
+        self._extend_at = 0.0
+        self._hang_up_at = 0.0
+        self._draining = False
+        self._is_dry = False
+        """Whether the queue had nothing when it was last asked, and none of our commands has ended since."""
+        self._claims = 0
+        self._failure: Failure | None = None
+        """Why the worker stops, when it is not by itself."""
+
+    def run(self) -> int:
+        """Work until there is a reason to stop; returns the exit code."""
+        try:
+            while True:
+                self._look_at_signals()
+                self._reap()
+                self._step_claim()
+                self._step_settle()
+                self._end_the_late()
+                if self._draining and not (self._running or self._claim or self._settle or self._verdicts):
+                    break
+                self._rest()
+        except Failure:
+            self._end_all()
+            raise
+        finally:
+            self._board.clear()
+            self._claim_channel.close()
+            self._settle_channel.close()
+        return self._exit_code()
+
+    def _exit_code(self) -> int:
+        board = self._board
+        if self._failure is not None:
+            raise self._failure
+        if self._session.stop.signum:
+            board.note(f"topics: stopped: {board.counts}")
+            return 128 + self._session.stop.signum
+        if board.is_live and not self._plan.once:
+            board.note(f"topics: {self._plan.queue}: {board.counts}")
+        if self._plan.once and not (board.done or board.failed or board.dead or board.lost):
+            return exits.NOTHING
+        if board.lost:
+            return exits.STALE
+        return exits.FAILED if self._plan.once and not board.done else exits.DONE
+
+    # -- claiming --------------------------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """How many jobs to ask for: for the commands that can be started, and for those whose leases are lost."""
+        plan = self._plan
+        free = plan.jobs - len(self._running)
+        lost = sum(job.is_lost for run in self._running for job in run.jobs)
+        return min(free * plan.batch + lost, CLAIM_MAX)
+
+    def _step_claim(self) -> None:
+        plan = self._plan
+        if self._claim is None:
+            room = self._room()
+            self._draining = self._draining or (plan.once and self._claims > 0)
+            if self._draining or room <= 0 or self._is_dry:
+                return
+            wait_ms = 0 if plan.once or plan.until_empty else WAIT_MS_MAX
+            body = claim_body(plan.values, plan.node, room if not plan.once else min(room, plan.batch), wait_ms)
+            client = self._session.client
+            request = client.request("POST", topic_path(plan.queue) + "/claim", body, lingers_s=wait_ms / 1000)
+            self._claim = client.open(request, self._claim_channel)
+        elif self._draining and not self._give_up_waiting():
+            return
+        answer = self._stepped(self._claim)
+        if answer is None:
+            return
+        self._claim = None
+        self._claims += 1
+        self._session.warn(answer)
+        jobs = [Job(line) for line in claimed_lines(answer)]
+        self._board.ready = number(answer[answer.rfind(b'],"count":') :], "ready")
+        self._take(jobs)
+        if not jobs and plan.until_empty:
+            self._is_dry = bool(self._running or self._verdicts or self._settle)
+            self._draining = self._draining or not self._is_dry
+
+    def _give_up_waiting(self) -> bool:
+        """Tell the daemon that a waiting claim is not wanted any more; False once nothing can come of it."""
+        now = time.monotonic()
+        if not self._hang_up_at:
+            self._hang_up_at = now + HANG_UP_S
+            self._claim_channel.hang_up()
+            self._claim_channel.reused = False  # A connection that ends now is no reason to send the claim again.
+        if self._claim is None or not self._claim.in_flight or self._claim.failing_since or now > self._hang_up_at:
+            self._claim = None
+            self._claim_channel.close()
+            return False
+        return True
+
+    def _take(self, jobs: list[Job]) -> None:
+        """Start commands for claimed jobs, but for those that are running here already."""
+        new = []
+        for job in jobs:
+            known = self._held.get(job.seq)
+            if known is None:
+                new.append(job)
+            else:
+                known.lease_id, known.deliveries, known.is_lost = job.lease_id, job.deliveries, False
+        for job in new:
+            self._held[job.seq] = job
+        batch = self._plan.batch
+        while new:
+            together, new = new[:batch], new[batch:]
+            if self._draining or len(self._running) >= self._plan.jobs:
+                self._decide(UNDONE, together)
+                continue
+            self._start(together)
+
+    def _start(self, jobs: list[Job]) -> None:
+        try:
+            run = self._recipe.start(jobs)
+        except BadJob as bad:
+            self._board.failed += len(jobs)
+            self._board.note(f"topics: {self._plan.queue} {jobs[0].seq} failed: {bad}")
+            self._decide(("nack", f',"delay":"backoff","reason":{json.dumps(str(bad))}', "failed"), jobs)
+        except Failure as failure:
+            # The command is gone or broken: every job would meet the same end, and none has begun.
+            self._decide(UNDONE, jobs)
+            self._failure = failure
+            self._draining = True
+        else:
+            if not self._running:
+                self._extend_at = time.monotonic() + self._plan.extend_s
+            self._running.append(run)
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        for run in [run for run in self._running if run.has_ended()]:
+            self._running.remove(run)
+            self._pass_on(run, last=True)
+            verdict = self._plan.verdict(run)
+            if verdict is ACK:
+                self._board.done += len(run.jobs)
+            elif "dead_letter" in verdict[1]:
+                self._board.dead += len(run.jobs)
+            else:
+                self._board.failed += len(run.jobs)
+            if not self._board.is_live or verdict is not ACK:
+                self._board.ended(run, verdict[2])
+            self._decide(verdict, run.jobs)
+
+    def _pass_on(self, run: Running, last: bool = False) -> None:
+        """What a command has printed, where it comes through us."""
+        for handle, target in list(run.outputs.items()):
+            while True:
+                try:
+                    data = os.read(handle, READ_BYTES)
+                except BlockingIOError:
+                    break
+                if not data:
+                    del run.outputs[handle]
+                    break
+                self._board.pass_on(target, data)
+        if last:
+            run.close_outputs()
+
+    def _end_the_late(self) -> None:
+        now = time.monotonic()
+        timeout_ms = self._plan.timeout_ms
+        for run in self._running:
+            if timeout_ms is not None and not run.is_ending and run.seconds * 1000 >= timeout_ms:
+                run.is_late = True
+                run.end(self._plan.grace_s)
+            if run.is_ending and now >= run.kill_at:
+                run.signal(signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """Kill every command, with all that it has started."""
+        for run in self._running:
+            run.signal(signal.SIGKILL)
+
+    def _end_all(self) -> None:
+        """Nobody would hear how they end: stop the commands."""
+        for run in self._running:
+            run.end(self._plan.grace_s)
+        while self._running:
+            self._end_the_late()
+            for run in [run for run in self._running if run.has_ended()]:
+                self._running.remove(run)
+                self._pass_on(run, last=True)
+            self._session.stop.wait([(run.handle, 1) for run in self._running], 0.1)
+
+    # -- what the daemon is told -----------------------------------------------------------------------------------
+
+    def _decide(self, verdict: Verdict, jobs: list[Job]) -> None:
+        """Remember what is to be said; what is said alike goes together."""
+        if self._verdicts and self._verdicts[-1][0] == verdict and len(self._verdicts[-1][1]) < SEQS_MAX - len(jobs):
+            self._verdicts[-1][1].extend(jobs)
+        else:
+            self._verdicts.append((verdict, list(jobs)))
+
+    def _step_settle(self) -> None:
+        if self._settle is None and self._verdicts:
+            verdict, jobs = self._verdicts.popleft()
+            self._settling = (verdict, jobs)
+            self._send(verdict[0], jobs, verdict[1])
+        elif self._settle is None and self._running and time.monotonic() >= self._extend_at:
+            self._extend_at = time.monotonic() + self._plan.extend_s
+            jobs = [job for run in self._running for job in run.jobs if not job.is_lost][:SEQS_MAX]
+            if jobs:
+                lease = self._plan.values["lease"]
+                self._settling = (None, jobs)
+                self._send("extend", jobs, f',"lease_ms":{lease}' if lease is not None else "")
+        if self._settle is None:
+            return
+        try:
+            answer = self._stepped(self._settle)
+        except ApiError as error:
+            self._refused(error)
+            return
+        if answer is not None:
+            self._settle = None
+            self._heard(answer)
+
+    def _send(self, verb: str, jobs: list[Job], more: str) -> None:
+        client = self._session.client
+        body = settle_body(self._plan.node, [(job.seq, job.lease_id) for job in jobs], more)
+        request = client.request("POST", f"{topic_path(self._plan.queue)}/{verb}", body)
+        self._settle = client.open(request, self._settle_channel)
+
+    def _heard(self, answer: bytes) -> None:
+        """The daemon has answered an ack, a nack or an extend."""
+        verdict, jobs = self._settling
+        why = dict(skipped_of(answer))
+        ready = number(answer, "ready")
+        self._board.ready = self._board.ready if ready is None else ready
+        if verdict is None:
+            for job in jobs:
+                if job.seq in why and job.seq in self._held:
+                    job.is_lost = True
+                    self._board.note(f"topics: the lease of {self._plan.queue} {job.seq} is lost: {why[job.seq]}")
+            return
+        self._is_dry = False
+        for job in jobs:
+            self._held.pop(job.seq, None)
+            # Repeated after a lost connection, what was done the first time is `gone`, or not leased any more.
+            harmless = ("gone",) if verdict is ACK else ("gone", "not_leased")
+            if job.seq in why and why[job.seq] not in harmless:
+                self._board.lost += 1
+                self._board.note(
+                    f"topics: {self._plan.queue} {job.seq} was {verdict[2]}, but its lease was lost ({why[job.seq]}): "
+                    "somebody does it again"
+                )
+
+    def _refused(self, error: ApiError) -> None:
+        """A queue without dead letters refuses to move a job there: then it is tried again later."""
+        verdict, jobs = self._settling
+        if verdict is None or "dead_letter" not in verdict[1] or error.status != 400:
+            raise error
+        self._settle = None
+        self._board.note(f"topics: {error.what} ({error.code}): tried again later instead")
+        more = verdict[1].replace(',"dead_letter":true', ',"delay":"backoff"')
+        self._verdicts.appendleft(((verdict[0], more, verdict[2]), jobs))
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _stepped(self, call: Call) -> bytes | None:
+        """Move a call on; after one that had to be tried again, leases are looked at at once."""
+        answer = call.step()
+        if answer is None:
+            self._session.client.show_wait(call)
+            return None
+        if call.failing_since:
+            self._extend_at = 0.0
+        return answer.body
+
+    def _look_at_signals(self) -> None:
+        if self._session.stop.signum and not self._draining:
+            self._draining = True
+            if self._running:
+                count = len(self._running)
+                self._board.note(f"topics: stopping: {count} running may end; a second signal ends them now")
+
+    def _rest(self) -> None:
+        """Wait for a command, an answer, a time or a signal."""
+        calls = [call for call in (self._claim, self._settle) if call is not None]
+        watch = [item for call in calls for item in call.watch]
+        watch += [(run.handle, 1) for run in self._running]
+        watch += [(handle, 1) for run in self._running for handle in run.outputs]
+        now = time.monotonic()
+        times = [call.timeout_s for call in calls]
+        if self._running and self._settle is None:
+            times.append(self._extend_at - now)
+        for run in self._running:
+            if run.is_ending:
+                times.append(run.kill_at - now if now < run.kill_at else 0.05)
+            elif self._plan.timeout_ms is not None:
+                times.append(self._plan.timeout_ms / 1000 - run.seconds)
+        if self._hang_up_at and self._claim is not None:
+            times.append(self._hang_up_at - now)
+        if self._board.is_live:
+            self._board.draw(self._running, ", stopping" if self._draining else "")
+            times.append(DRAW_S)
+        self._session.stop.wait(watch, max(0.0, min(times)) if times else 0.0)
+        for run in self._running:
+            self._pass_on(run)
