@@ -9,18 +9,20 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 from engine.core import Core
 from engine.core.images import Captured, capture, cut_of
+from engine.core.replay import Replay
 from engine.formats.snapshot import Globals, encode_sections, snapshot_path
 from engine.fs import Fs, replace_file
+from engine.limits import EngineSettings
 from engine.segment.build import Run, build, times_of
 from engine.segment.reader import SegmentFiles
-from engine.segment.segment import Segment
 from engine.segment.write import TailsWriter, write_deletes, write_segment
+from engine.store.recovery import OpenedStore
 from engine.store.snapshots import entry_of
-from engine.tagset import TagSet
 from engine.topic.block import Block
 from engine.topic.tail import Tail
 
@@ -89,29 +91,16 @@ def run_of(tail: Tail, block: Block) -> Run:
 
 @contextmanager
 def sealed_blocks_read(fs: Fs, store_id: bytes) -> Iterator[None]:
-    """Until sealed blocks can be read in part: they are read whole when they are made."""
-    make = Block.sealed
+    """Until replay says itself where the segments are."""
+    begin = Replay.__init__
 
-    def whole(segment: Segment, live: int, live_bytes: int, known_tags: TagSet | None) -> Block:
-        block = make(segment, live, live_bytes, known_tags)
-        with SegmentFiles(fs, store_id) as files:
-            chunks = files.chunks(segment, 0, segment.count)
-        assert chunks is not None
-        block.data = b",".join([chunk.data for chunk in chunks])
-        strides = array("I")
-        for chunk in chunks:
-            strides.extend(b - a for a, b in pairwise(chunk.bounds))
-        block._strides = strides
-        for name in ("node_lens", "meta_lens", "tag_lens"):
-            if getattr(chunks[0], name) is not None:
-                column = array("I")
-                for chunk in chunks:
-                    column.extend(getattr(chunk, name))
-                setattr(block, name, column)
-        return block
+    def attached(self: Replay, opened: OpenedStore, settings: EngineSettings) -> None:
+        begin(self, opened, settings)
+        if self.catalog.cache.history.files is None:
+            self.catalog.cache.history.attach(fs, partial(SegmentFiles, store_id=store_id))
 
-    Block.sealed = whole  # type: ignore[method-assign]  # see above
+    Replay.__init__ = attached  # type: ignore[method-assign]  # see above
     try:
         yield
     finally:
-        Block.sealed = make  # type: ignore[method-assign]  # and back
+        Replay.__init__ = begin  # type: ignore[method-assign]  # and back

@@ -12,6 +12,7 @@ from engine.core import Core
 from engine.errors import TopicsError
 from engine.formats.snapshot import TopicImage
 from engine.limits import KIB, EngineSettings
+from engine.topic.history import NotCached
 from engine.topic.image import dump
 from engine.types import ConfigChanges, Durability, Match
 from tests.core.hand import Hand
@@ -66,7 +67,7 @@ def test_a_start_from_a_snapshot_is_one_from_the_log() -> None:
     assert images_of(again) == images_of(fresh)
 
 
-SEEDS = 400
+SEEDS = 60
 CLASSES = ["disk", "disk", "memory", "fsync", "ephemeral"]
 
 
@@ -107,9 +108,9 @@ class Life:
                 case 7:
                     seqs = tuple(rng.randrange(1, 60) for _ in range(4))
                     match = rng.choice([None, None, Match("Eq", "t")])
-                    core.delete(name, DeleteSelector(seqs=seqs if match is None else None, match=match))
+                    self.delete(name, DeleteSelector(seqs=seqs if match is None else None, match=match))
                 case 8:
-                    core.delete(name, DeleteSelector(before_seq=rng.randrange(1, 30)))
+                    self.delete(name, DeleteSelector(before_seq=rng.randrange(1, 30)))
                 case 9 | 10:
                     hand.turn()
                 case 11:
@@ -125,6 +126,16 @@ class Life:
         except TopicsError:
             pass
 
+    def delete(self, name: str, selector: DeleteSelector) -> None:
+        """With what it has to read, if there is something."""
+        core = self.hand.core
+        try:
+            core.delete(name, selector)
+        except NotCached as missing:
+            missing.job.run(self.hand.disk)
+            core.catalog.cache.history.put(missing.job, lambda _: True)
+            core.delete(name, selector)
+
     def config(self) -> ConfigChanges:
         rng = self.rng
         return ConfigChanges(
@@ -135,6 +146,12 @@ class Life:
             auto_create=rng.choice([True, True, False]),
             idempotency_window_ms=rng.choice([100, 100_000]),
         )
+
+    def restart(self) -> None:
+        """A kill, and a start from what it left."""
+        disk = self.hand.disk.killed()
+        with sealed_blocks_read(disk, self.hand.core.store.store_id):
+            self.hand = self.hand.reopen(disk)
 
     def checkpoint(self, number: int) -> None:
         """At this moment, whatever is staged or in flight."""
@@ -156,8 +173,12 @@ def test_random_lives(shards: int) -> None:
         life.checkpoint(1)
         for _ in range(life.rng.randrange(30)):
             life.step()
-        if life.rng.random() < 0.5:
-            life.checkpoint(2)
+        for number in range(2, 2 + life.rng.randrange(4)):
+            if life.rng.random() < 0.6:
+                life.restart()
+                for _ in range(life.rng.randrange(25)):
+                    life.step()
+            life.checkpoint(number)
             for _ in range(life.rng.randrange(20)):
                 life.step()
         mine = started(life.hand, life.hand.disk.killed())
