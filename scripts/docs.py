@@ -21,6 +21,7 @@ from topics_cli import exits
 from topics_cli.options import Command, Option
 from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
 from topics_daemon.config import SETTINGS, Kind, Setting, show
+from topics_daemon.gauges import METERS
 from topics_daemon.head import Content
 from topics_daemon.keys import scope_names
 from topics_daemon.routes.table import ROUTES, Body, Route
@@ -68,6 +69,7 @@ WHEN: Final[dict[Code, str]] = {
 ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/health"): "the process is there, whatever the disk does; also `/healthz`",
     ("GET", "/v0/ready"): "recovered, not stopping, and taking writes; else 503; also `/readyz`",
+    ("GET", "/v0/metrics"): "metrics as text for Prometheus; as JSON with `Accept: application/json`",
     ("GET", "/v0/topics"): "topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
     ("GET", "/v0/topics/:topic"): "its state; `touch=false` leaves its recency alone",
     ("PUT", "/v0/topics/:topic"): "create it (201), or change the fields given (200)",
@@ -259,6 +261,25 @@ def routes_page() -> str:
     )
 
 
+def metrics_page() -> str:
+    """Every metric."""
+    rows = [
+        (
+            f"`{meter.name}`",
+            meter.kind,
+            ", ".join(f"`{label}`" for label in meter.labels),
+            "yes" if meter.shared else "",
+            meter.help,
+        )
+        for meter in METERS
+    ]
+    return (
+        f"{_MADE}# Metrics\n\nWhat `GET /v0/metrics` gives; [monitoring](../monitoring/README.md) says how to scrape "
+        "it. *Limited* are those that a key gets which is limited to some names: what says nothing of other topics.\n\n"
+        + _table(("metric", "kind", "labels", "limited", ""), rows)
+    )
+
+
 def adr_index() -> str:
     """The list of decisions."""
     rows = []
@@ -279,6 +300,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/limits.md": limits_page,
+    "docs/reference/metrics.md": metrics_page,
     "docs/reference/command-line.md": command_line_page,
     "docs/reference/routes.md": routes_page,
     "docs/adr/README.md": adr_index,

@@ -27,10 +27,11 @@ from topics_daemon.config import Config
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
 from topics_daemon.head import Bounds, Head
-from topics_daemon.http1 import Connection, describe
-from topics_daemon.log import Log
+from topics_daemon.http1 import Connection
+from topics_daemon.log import Log, describe
+from topics_daemon.metrics import Metrics
 from topics_daemon.pump import Pump
-from topics_daemon.routes.table import Route, assign
+from topics_daemon.routes.table import ROUTES, Route, assign
 from topics_daemon.sessions import Sessions
 from topics_daemon.worker import Worker
 
@@ -90,6 +91,7 @@ class Door:
             assign(head, daemon.gate, self._trusted, daemon.limits.body_bytes)
         except TopicsError as error:
             head.refusal = error
+        head.tally = daemon.metrics.tally(head.route)
 
 
 class Daemon:
@@ -102,6 +104,10 @@ class Daemon:
         self.limits = config.limits()
         self.gate = Gate(config.keys, closed=config.wants_keys, probe_auth=config["probe_auth"])
         self.doors: list[Door] = []
+        self.metrics = Metrics()
+        self.metrics.name_routes(ROUTES)
+        self.touch = self.metrics.reads.add
+        """Told of each topic that is read."""
         self.started_s = time.monotonic()
         self.core: Core | None = None
         self.engine: Core = cast(Core, None)
@@ -138,13 +144,14 @@ class Daemon:
         self._pulse: asyncio.TimerHandle | None = None
         least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
         self._tick_s = min(TICK_MS_MAX, max(20, int(least * 250))) / 1000
+        self._tick_due_s = loop.time() + self._tick_s
         self._ticker = loop.call_later(self._tick_s, self._tick)
 
     # -- what requests need ----------------------------------------------------------------------------------------
 
     def check_serving(self, route: Route, caller: Caller) -> None:
-        """Raise why this request is not taken now; probes always are."""
-        if route.probe:
+        """Raise why this request is not taken now; probes and metrics always are."""
+        if route.probe or route.early:
             return
         if self.draining:
             raise Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping")
@@ -197,6 +204,7 @@ class Daemon:
     def adopt(self, core: Core, fs: Fs) -> None:
         """Take over a recovered engine, and begin to serve."""
         self.core = self.engine = core
+        self.metrics.adopt(core)
         self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._bug)
         self._filler = Worker("chores", self.loop, fs, self._chore_done, self._bug)
         self.serving = True
@@ -238,6 +246,7 @@ class Daemon:
         if self._pulse is None:
             self._plan_pulse(core)
         if core.fresh:
+            self.metrics.touched.update(core.fresh)
             self.pump.wake(core.fresh)
             core.fresh.clear()
         if self.unsettled:
@@ -256,6 +265,7 @@ class Daemon:
         assert self._syncer is not None
         assert self._filler is not None
         while (job := core.sync_job()) is not None:
+            self.metrics.sync_began(job.shard)
             self._syncer.submit(job)
         self._turns_to_chore -= 1
         if (self._turns_to_chore <= 0 or core.parking) and not self._chore_runs:
@@ -266,6 +276,7 @@ class Daemon:
 
     def _sync_done(self, job: Any, error: OSError | None) -> None:
         assert self.core is not None
+        self.metrics.sync_done(job.shard)
         if error is not None:
             self.log.error("sync failed", shard=job.shard, error=error)
         try:
@@ -314,6 +325,7 @@ class Daemon:
     def _tick(self) -> None:
         """The coarse timer: deadlines of connections, heartbeats, sessions, engine time."""
         now = self.coarse_s = self.loop.time()
+        self.metrics.tick(max(0.0, now - self._tick_due_s))
         for connection in list(self.connections):
             connection.check(now)
         self.pump.beat(now)
@@ -325,6 +337,7 @@ class Daemon:
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
             self.wake()
+        self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
 
     def halt(self, timeout_s: float) -> bool:

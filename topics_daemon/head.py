@@ -23,6 +23,7 @@ from topics_daemon.keys import presented
 
 if TYPE_CHECKING:
     from topics_daemon.auth import Caller
+    from topics_daemon.metrics import Tally
     from topics_daemon.routes.table import Route
 
 REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) ([!-~]+) HTTP/1\.([01])\r\n")
@@ -88,6 +89,7 @@ class Head:
         "refusal",
         "route",
         "sec_fetch_site",
+        "tally",
         "unique",
     )
 
@@ -122,6 +124,8 @@ class Head:
         self.plain = True
         """An answer needs no header beyond the usual ones, and no compression."""
         self.route: Route | None = None
+        self.tally: Tally = cast("Tally", None)
+        """Where its requests are counted; given together with the route."""
         self.name = ""
         self.name_bytes = b""
         """The topic in the path, already checked, or ""."""

@@ -25,12 +25,13 @@ import struct
 import time
 from collections import deque
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from engine.errors import Code, Refused, TopicsError
 from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import Chunks, inflate, payload_too_large
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
+from topics_daemon.listen import is_own_user
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -76,15 +77,6 @@ CLOSED: Final = Phase.CLOSED
 # A member of an enum costs 120 ns to reach, a global 40, and a request passes a dozen of them.
 
 
-def is_own_user(sock: socket.socket | None) -> bool:
-    """Whether the other side of a Unix connection runs as the daemon's own user (SO_PEERCRED, as numbers)."""
-    if sock is None:
-        return False
-    size = struct.calcsize("iII")
-    _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(uid == os.geteuid())
-
-
 class Exchange:
     """A request whose answer is not there yet: it holds its place in the order of answers."""
 
@@ -113,10 +105,12 @@ class Exchange:
         if self.counted:
             assert self.head is not None
             self.head.caller.inflight -= 1
+            self.head.tally.add(answer, self.started_ns)
         self.connection.settle()
 
     def fail(self, error: TopicsError) -> None:
         """Give an error as the answer."""
+        self.connection.daemon.metrics.refused(error)
         self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
 
     def gone(self) -> None:
@@ -421,9 +415,11 @@ class Connection(asyncio.Protocol):
                     self.only_pipelined = route.pipelines
                 return
         except TopicsError as error:
+            daemon.metrics.refused(error)
             answer = error_answer(head, error, started_ns)
         except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
             answer = error_answer(head, daemon.internal_error(error), started_ns)
+        head.tally.add(answer, started_ns)
         if self.pending:
             Exchange(self, head, started_ns, counted=False).finish(answer)
             return
@@ -493,9 +489,13 @@ class Connection(asyncio.Protocol):
         self.fast = False
         self.phase = LINGER
         self._linger_since = self.daemon.loop.time()
+        metrics = self.daemon.metrics
+        metrics.refused(error)
+        answer = error_answer(head, error, started_ns, close=True)
+        (metrics.unrouted if head is None else head.tally).add(answer, started_ns)
         exchange = Exchange(self, head, started_ns, counted=False)
         exchange.last = True
-        exchange.finish(error_answer(head, error, started_ns, close=True))
+        exchange.finish(answer)
 
     def _linger(self) -> None:
         """The last answer is written: end our side, and drop what still comes until the other side has read it."""
@@ -577,12 +577,3 @@ class Connection(asyncio.Protocol):
             self._stuck_since = now
             return False
         return now - self._stuck_since > stall_s
-
-
-def describe(error: BaseException) -> dict[str, Any]:
-    """What the log says about an exception that is a bug: its kind and place, never its text with payload in it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "?"
-    return {"error": type(error).__name__, "at": place}

@@ -32,7 +32,7 @@ from engine.version import VERSION
 from topics_daemon.config import Config, Mistakes
 from topics_daemon.daemon import Daemon, Door
 from topics_daemon.guard import Hosts
-from topics_daemon.http1 import Connection, describe
+from topics_daemon.http1 import Connection
 from topics_daemon.listen import (
     BACKLOG,
     CannotListen,
@@ -42,7 +42,7 @@ from topics_daemon.listen import (
     check_exposure,
     write_port_file,
 )
-from topics_daemon.log import Log
+from topics_daemon.log import Log, describe
 
 FDS_RESERVED: Final = 64
 """Descriptors kept for the log and the store: connections stop before a file could not be opened (faults.md F24)."""

@@ -14,6 +14,7 @@ import ipaddress
 import os
 import socket
 import stat
+import struct
 from collections.abc import Mapping
 from typing import Final
 
@@ -65,6 +66,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_own_user(sock: socket.socket | None) -> bool:
+    """Whether the other side of a Unix connection runs as the daemon's own user (SO_PEERCRED, as numbers)."""
+    if sock is None:
+        return False
+    size = struct.calcsize("iII")
+    _, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return bool(uid == os.geteuid())
 
 
 def check_exposure(config: Config) -> None:

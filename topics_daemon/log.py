@@ -115,3 +115,12 @@ class Log:
         except (OSError, ValueError):
             # A log that cannot be written (closed pipe, full disk) must not stop what it tells about.
             pass
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What the log says about an exception that is a bug: its kind and place, never its text with payload in it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "?"
+    return {"error": type(error).__name__, "at": place}

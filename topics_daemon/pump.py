@@ -107,6 +107,11 @@ class Pump:
     def stream_count(self) -> int:
         return len(self._streams)
 
+    @property
+    def lagging(self) -> int:
+        """Streams that have something which they could not send yet."""
+        return sum(1 for stream in self._streams if stream.ready or stream.paused)
+
     # -- long polls ------------------------------------------------------------------------------------------------
 
     def await_topics(self, waiter: Waiter, names: Iterable[str]) -> None:

@@ -7,11 +7,13 @@ incarnation of a name an epoch (and an id) that no other one has, and the names 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 import xxhash
 
+from engine.core.census import Census
 from engine.core.slot import Slot
 from engine.errors import topic_not_found
 from engine.topic.cache import Cache
@@ -47,6 +49,7 @@ class Catalog:
         self._configs: dict[TopicConfig, TopicConfig] = {}
         self._aging: dict[Slot, None] = {}
         """Topics with a `ttl_ms`, in the order in which their memory is tended."""
+        self.census = Census()
         self.records_live = 0
         self.bytes_live = 0
         self.bytes_staged = 0
@@ -104,7 +107,10 @@ class Catalog:
         current = self.visible.get(slot.name)
         if current is not None and current.topic.epoch > slot.topic.epoch:
             return
+        if current is not None:
+            self.census.leave(current)
         slot.visible = True
+        self.census.enter(slot)
         self.tend(slot)
         if slot.name not in self.visible:
             insort(self.names, slot.name)
@@ -115,8 +121,18 @@ class Catalog:
         slot.visible = False
         self.by_id.pop(slot.topic.id, None)
         if self.visible.get(slot.name) is slot:
+            self.census.leave(slot)
             del self.visible[slot.name]
             del self.names[bisect_left(self.names, slot.name)]
+
+    def change(self, slot: Slot, apply: Callable[[], object]) -> None:
+        """Apply what may change the class of a topic, or what is known of its damage."""
+        seen = self.visible.get(slot.name) is slot
+        if seen:
+            self.census.leave(slot)
+        apply()
+        if seen:
+            self.census.enter(slot)
 
     def tend(self, slot: Slot) -> None:
         """Look after the memory of a topic whose records age, or no more."""

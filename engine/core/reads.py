@@ -46,7 +46,12 @@ class Reads:
         topic = slot.topic
         topic.last_read_ts = now
         limit = min(topic.head, slot.synced) if request.strong else None
-        return read_page(topic, request, now, limit)
+        page = read_page(topic, request, now, limit)
+        census = self.catalog.census
+        census.read += page.count
+        if page.tombstone is not None:
+            census.told[page.tombstone.reason] += 1
+        return page
 
     def state(self, name: str, *, touch: bool = True) -> TopicState:
         """What a topic holds now; never creates."""

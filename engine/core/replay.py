@@ -119,6 +119,7 @@ class Replay:
                 commit.books[slot.shard].unmarked[slot] = None
             catalog.records_live += topic.count
             catalog.bytes_live += topic.bytes
+        catalog.census.recount(catalog.visible.values())
 
     def conclude(self, now_ms: int) -> None:
         """Show what `finish` would, and write nothing: for readers of a store that is not started."""

@@ -92,6 +92,7 @@ class StagedAppend(Staged):
         )
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
+        catalog.census.written += count
         slot.staged_records -= count
         slot.staged_bytes -= self.staged_bytes
         catalog.bytes_staged -= self.staged_bytes
@@ -133,7 +134,7 @@ class StagedConfig(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> TopicPut:
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
-        topic.apply_config(self.config, self.ts)
+        catalog.change(self.slot, lambda: topic.apply_config(self.config, self.ts))
         catalog.tend(self.slot)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
@@ -204,6 +205,6 @@ class StagedGap(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> None:
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
-        topic.apply_gap(self.first, self.last, self.reason, now_ms)
+        catalog.change(self.slot, lambda: topic.apply_gap(self.first, self.last, self.reason, now_ms))
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size

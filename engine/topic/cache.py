@@ -21,6 +21,7 @@ from engine.fragment import Rendered, ts_of
 from engine.segment.segment import Segment
 from engine.topic.block import NOT_LOGGED, Block
 from engine.topic.history import History
+from engine.types import Reason
 
 if TYPE_CHECKING:
     from engine.topic.state import Topic
@@ -52,6 +53,7 @@ class Cache:
         "bytes_max",
         "history",
         "load",
+        "lost",
         "retired",
         "volatile_held",
     )
@@ -61,6 +63,8 @@ class Cache:
         self.load = load
         self.bytes_held = 0
         """Payload and arrays of all hot blocks, and what is kept of sealed ones."""
+        self.lost: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        """Live records that topics have lost to their caps and to age, in all."""
         self.volatile_held = 0
         """The part of it that is in no log."""
         self.history = History(self)

@@ -372,9 +372,11 @@ class Topic:
                 self._floor = Floor()
             self._floor.lose(limit - 1, reason, self.tail.ts_at(block, stop - 1))
             self.earliest_seq = limit
+            self.tail.cache.lost[reason] += stop - start
             return
         count, size, last = self._live_below(limit)
         if count:
+            self.tail.cache.lost[reason] += count
             ts = self._ts_of(last)
             self.count -= count
             self.bytes -= size

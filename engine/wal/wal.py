@@ -62,6 +62,11 @@ class Wal:
         for shard in shards:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
 
+    @property
+    def bytes_allocated(self) -> int:
+        """What the files of the log take on the disk, the one prepared ahead included."""
+        return sum(file.size for shard in self.shards for file in shard.files)
+
     # --- writing, on the loop -----------------------------------------------------------------------------------
 
     def room(self, shard: int, body_len: int, control: bool = False) -> bool:

@@ -43,6 +43,7 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/diff", {"topics": {":topic": {}}}, {"read"}, "name"),
     ("POST", "/v0/watch", {"topics": {":topic": {}}}, {"read"}, "name"),
     ("GET", "/v0/watch/:param", None, {"read"}, "session"),
+    ("GET", "/v0/metrics", None, {"read"}, "list"),
     ("GET", "/healthz", None, set(), "probe"),
     ("GET", "/readyz", None, set(), "probe"),
     ("GET", "/v0/health", None, set(), "probe"),

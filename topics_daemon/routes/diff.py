@@ -95,7 +95,18 @@ def wait_of(read: ReadIn) -> int:
     return min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
 
 
-class Poll(Exchange):
+class LongPoll(Exchange):
+    """An answer that waits because it was asked to: counted apart, or its wait would hide how fast the others are."""
+
+    __slots__ = ()
+
+    def finish(self, answer: bytes) -> None:
+        if self.answer is None:
+            self.connection.daemon.metrics.long_polls.add(answer, self.started_ns)
+        super().finish(answer)
+
+
+class Poll(LongPoll):
     """A reader that waits for something new in one topic."""
 
     __slots__ = ("_daemon", "_name", "_request", "_timer", "_warnings")
@@ -189,6 +200,7 @@ def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
         request, wait_ms, warnings = _read_body(daemon, head, body, lines)
     daemon.reading()
     page = daemon.engine.page(head.name, request)
+    daemon.touch(head.name)
     if wait_ms and not daemon.draining and _has_nothing(page):
         Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
         return None
@@ -240,6 +252,7 @@ class ManyPages:
                 self.telling = True
                 parts.append(b'"%b":%b' % (encoded, msgspec.json.encode({"error": error_shown(error)})))
                 continue
+            daemon.touch(name)
             top, tail = page_ends(encoded, page)
             self.telling = self.telling or page.tombstone is not None
             self.bytes += sum(map(len, page.pieces))
@@ -257,7 +270,7 @@ class ManyPages:
         return respond(head, 200, b"".join([b'{"topics":{', self.body, tail]))
 
 
-class ManyPoll(Exchange):
+class ManyPoll(LongPoll):
     """A reader that waits until several topics together have enough for it."""
 
     __slots__ = ("_daemon", "_max_bytes", "_min_bytes", "_requests", "_timer", "_warnings")

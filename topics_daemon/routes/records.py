@@ -18,4 +18,6 @@ def get_record(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
     """`GET /v0/topics/:t/records/:seq`: the record's bytes as they are, so nothing of ours is put into them."""
     seq = number(head.param, "seq", 0, U64_MAX)
     daemon.reading()
-    return respond(head, 200, daemon.engine.record(head.name, seq))
+    record = daemon.engine.record(head.name, seq)
+    daemon.touch(head.name)
+    return respond(head, 200, record)

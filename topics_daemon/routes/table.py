@@ -19,7 +19,7 @@ from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
 from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
-from topics_daemon.routes import delete, diff, health, records, topics, watch, write
+from topics_daemon.routes import delete, diff, health, metrics, records, topics, watch, write
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -49,6 +49,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may run before the answers of earlier requests like it are there (writes, which then share a tick)."""
     probe: bool = False
     """Whether it is answered while the daemon is not ready, and without a key."""
+    early: bool = False
+    """Whether it is answered while the daemon is not ready, with a key."""
     whole: bool = False
     """Whether it is about the whole store, so that a key which is limited to some names may not use it."""
     late: bool = False
@@ -64,6 +66,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("readyz",): {"GET": Route(handler=health.ready, scope=Scope.NONE, probe=True)},
     ("v0", "health"): {"GET": Route(handler=health.health, scope=Scope.NONE, probe=True)},
     ("v0", "ready"): {"GET": Route(handler=health.ready, scope=Scope.NONE, probe=True)},
+    ("v0", "metrics"): {"GET": Route(handler=metrics.get_metrics, scope=Scope.READ, early=True)},
     ("v0", "topics"): {"GET": Route(handler=topics.list_topics, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME): {
         "GET": Route(handler=topics.get_topic, scope=Scope.READ),

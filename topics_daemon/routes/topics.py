@@ -113,7 +113,10 @@ def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
     warnings: list[str] = []
     check_names(head.query, _STATE_QUERY, warnings)
     daemon.reading()
-    state = daemon.engine.state(head.name, touch=flag(head.query, "touch", True))
+    touch = flag(head.query, "touch", True)
+    state = daemon.engine.state(head.name, touch=touch)
+    if touch:
+        daemon.touch(head.name)
     answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
     answer["config"] = head.caller.shown(state.config)
     damage = answer.pop("damage")

@@ -24,6 +24,8 @@ BATCH_BYTES_DEFAULT: Final = 262_144
 HEARTBEAT_MS_DEFAULT: Final = 15_000
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
+OPENED: Final = b"HTTP/1.1 200"
+"""How the answer to the opening of a stream begins, for who counts it."""
 
 
 class PlaceIn(msgspec.Struct):
@@ -142,3 +144,4 @@ def open_stream(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     if head.last_event_id:
         session.rewind(head.last_event_id)
     daemon.pump.open(session, Stream(daemon.pump, session, connection))
+    head.tally.add(OPENED, started_ns)

@@ -1,0 +1,239 @@
+"""From what the daemon and the engine know to metrics: one table of them (`METERS`), and one function that fills it in.
+
+A scrape costs the same however many topics there are: sums are kept while things change (`engine.core.census`), and
+only the topics touched last have series of their own. A key that is limited to some names gets its own topics and what
+says nothing of others: `shared` metrics, the number of topics that it may use, and series of those.
+
+The documentation is made from the table; a test holds that each of its metrics is really given.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from engine.types import Reason
+from engine.version import VERSION
+from topics_daemon.auth import Caller
+from topics_daemon.exposition import Family, Sample
+from topics_daemon.metrics import Times
+
+if TYPE_CHECKING:
+    from engine.core import Core
+    from topics_daemon.daemon import Daemon
+
+BUCKET_FIRST: Final = 15
+"""Bits of the least bucket that is shown: 33 µs; faster ones are in it."""
+BUCKET_LAST: Final = 36
+"""Bits of the greatest: 69 s."""
+_PAGE: Final = resource.getpagesize()
+
+
+class Meter(msgspec.Struct, frozen=True):
+    """One metric: what it is called, what it is, and its labels."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether a key that is limited to some names gets it too: it says nothing of topics."""
+
+
+def _gauge(name: str, text: str, *labels: str, shared: bool = False) -> Meter:
+    return Meter("topics_" + name, "gauge", text, labels, shared)
+
+
+def _counter(name: str, text: str, *labels: str) -> Meter:
+    return Meter("topics_" + name, "counter", text, labels)
+
+
+METERS: Final[tuple[Meter, ...]] = (
+    _gauge("build_info", "Always 1; the labels say what runs.", "version", "python", shared=True),
+    _gauge("ready", "Whether a request would succeed.", shared=True),
+    _gauge("recovery_progress", "How far the replay of the log is, 0 to 1.", shared=True),
+    _gauge("uptime_seconds", "Age of the process.", shared=True),
+    _gauge("topics", "Topics that there are (for a key limited to some names: of those names).", shared=True),
+    _gauge("topics_by_class", "Topics by durability.", "class"),
+    _gauge("records_live", "Live records of all topics."),
+    _gauge("bytes_live", "Bytes of data, meta, node and tag of all live records."),
+    _counter("requests_total", "Requests answered, by route and status.", "route", "status"),
+    Meter("topics_request_seconds", "histogram", "Time from a whole request to its answer, by route.", ("route",)),
+    _counter("records_written_total", "Records of writes that were applied."),
+    _counter("records_read_total", "Records of pages read; one that several watchers share counts once."),
+    _counter("records_evicted_total", "Live records lost to caps and age.", "reason"),
+    _counter("tombstones_total", "Tombstones told to readers.", "reason"),
+    _counter("wal_frames_total", "Frames of the write-ahead log; goes on over restarts."),
+    _counter("wal_bytes_total", "Bytes of the write-ahead log's stream, gaps included; goes on over restarts."),
+    _counter("wal_syncs_total", "Syncs that succeeded."),
+    _counter("wal_rotations_total", "Times the log went on in another file."),
+    Meter("topics_wal_sync_seconds", "histogram", "Time from the beginning of a sync to its result."),
+    _gauge("wal_queue_bytes", "Bytes of the log that are not synced yet."),
+    _gauge("wal_read_only", "Whether (part of) the store takes no writes, because its log failed."),
+    _gauge("disk_free_bytes", "Free bytes of the data directory's file system."),
+    _gauge("disk_bytes", "Bytes of the files in the data directory.", "kind"),
+    _gauge("cache_bytes", "Bytes of records held in memory."),
+    _gauge("damage_ranges", "Ranges of records that are known to be lost to corruption."),
+    _gauge("watchers", "Open streams."),
+    _gauge("watch_sessions", "Watch sessions, with a stream or without."),
+    _gauge("watch_lagging", "Open streams that have something they could not send yet."),
+    _gauge("connections", "Open connections."),
+    _gauge("request_buffer_bytes", "Bytes of request bodies that are on their way in."),
+    _gauge("loop_lag_seconds", "Worst delay of a timer within the last seconds."),
+    _counter("throttled_total", "Requests answered 429, by the limit that was met.", "why"),
+    _gauge("topic_records", "Live records of a topic; of the topics touched last.", "topic", shared=True),
+    _gauge("topic_bytes", "Live bytes of a topic; of the topics touched last.", "topic", shared=True),
+    _gauge("topic_head_seq", "Last seq of a topic; of the topics touched last.", "topic", shared=True),
+    _gauge("metrics_truncated", "Whether there are topics without series of their own.", shared=True),
+    Meter("process_cpu_seconds_total", "counter", "CPU time of the process.", ()),
+    Meter("process_resident_memory_bytes", "gauge", "Resident memory of the process.", ()),
+    Meter("process_virtual_memory_bytes", "gauge", "Virtual memory of the process.", ()),
+    Meter("process_start_time_seconds", "gauge", "When the process started, in seconds since the epoch.", ()),
+    Meter("process_open_fds", "gauge", "Open file descriptors of the process.", ()),
+    Meter("process_max_fds", "gauge", "How many it may open.", ()),
+)
+
+
+class _Page:
+    """The series of one scrape, by metric."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+
+    def put(self, name: str, value: float, suffix: str = "", **labels: str) -> None:
+        """Add a series; a trailing underscore of a label's name is dropped (`class_`)."""
+        named = {label.rstrip("_"): text for label, text in labels.items()}
+        self.samples.setdefault(name, []).append(Sample(suffix, named, value))
+
+    def put_times(self, name: str, times: Times, **labels: str) -> None:
+        """Add a histogram: cumulative counts up to 2^bits nanoseconds."""
+        count = sum(times.buckets[:BUCKET_FIRST])
+        for bits in range(BUCKET_FIRST, BUCKET_LAST + 1):
+            count += times.buckets[bits]
+            self.put(name, count, "_bucket", **labels, le=repr((1 << bits) / 1e9))
+        total = count + sum(times.buckets[BUCKET_LAST + 1 :])
+        self.put(name, total, "_bucket", **labels, le="+Inf")
+        self.put(name, times.took_ns / 1e9, "_sum", **labels)
+        self.put(name, total, "_count", **labels)
+
+
+def collect(daemon: Daemon, caller: Caller) -> list[Family]:
+    """Every metric that `caller` may see, now."""
+    page = _Page()
+    limited = bool(caller.prefixes)
+    core = daemon.core
+    page.put("topics_build_info", 1, version=VERSION, python=platform.python_version())
+    healthy = core is not None and daemon.serving and core.read_only is None and not core.commit.stalled
+    page.put("topics_ready", int(healthy))
+    page.put("topics_recovery_progress", 1.0 if core is not None else round(daemon.progress, 4))
+    page.put("topics_uptime_seconds", round(time.monotonic() - daemon.started_s, 3))
+    if core is not None:
+        _put_topics(page, daemon, core, caller)
+    if not limited:
+        _put_requests(page, daemon)
+        _put_daemon(page, daemon)
+        _put_process(page, daemon)
+        if core is not None:
+            _put_engine(page, daemon, core)
+            _put_log(page, core)
+    given = page.samples
+    return [
+        Family(meter.name, meter.kind, meter.help, given[meter.name])
+        for meter in METERS
+        if meter.name in given and (meter.shared or not limited)
+    ]
+
+
+def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None:
+    """How many topics there are, and series of those touched last."""
+    catalog = core.catalog
+    count = sum(map(catalog.count, caller.prefixes)) if caller.prefixes else len(catalog.names)
+    page.put("topics_topics", count)
+    shown = 0
+    for name in daemon.metrics.recent_names():
+        slot = catalog.visible.get(name)
+        if slot is None or not caller.allows(name):
+            continue
+        shown += 1
+        page.put("topics_topic_records", slot.topic.count, topic=name)
+        page.put("topics_topic_bytes", slot.topic.bytes, topic=name)
+        page.put("topics_topic_head_seq", slot.topic.head, topic=name)
+    page.put("topics_metrics_truncated", int(count > shown))
+
+
+def _put_requests(page: _Page, daemon: Daemon) -> None:
+    metrics = daemon.metrics
+    for tally in (*metrics.tallies.values(), metrics.long_polls, metrics.unrouted):
+        total = sum(tally.buckets)
+        if not total:
+            continue
+        counts = {200: total - sum(tally.statuses.values()), **tally.statuses}
+        for status, count in sorted(counts.items()):
+            if count:
+                page.put("topics_requests_total", count, route=tally.route, status=str(status))
+        page.put_times("topics_request_seconds", tally, route=tally.route)
+    for why, count in sorted(metrics.throttled.items()):
+        page.put("topics_throttled_total", count, why=why)
+
+
+def _put_daemon(page: _Page, daemon: Daemon) -> None:
+    page.put("topics_watchers", daemon.pump.stream_count)
+    page.put("topics_watch_sessions", len(daemon.sessions))
+    page.put("topics_watch_lagging", daemon.pump.lagging)
+    page.put("topics_connections", len(daemon.connections))
+    page.put("topics_request_buffer_bytes", daemon.buffered_bytes)
+    page.put("topics_loop_lag_seconds", round(max(daemon.metrics.lags), 6))
+
+
+def _put_engine(page: _Page, daemon: Daemon, core: Core) -> None:
+    catalog, census = core.catalog, core.catalog.census
+    for durability, count in census.by_class.items():
+        page.put("topics_topics_by_class", count, class_=durability.value)
+    page.put("topics_records_live", catalog.records_live)
+    page.put("topics_bytes_live", catalog.bytes_live)
+    page.put("topics_records_written_total", census.written)
+    page.put("topics_records_read_total", census.read)
+    before = daemon.metrics.lost_before
+    for reason in (Reason.CAP, Reason.TTL):
+        lost = catalog.cache.lost[reason] - before.get(reason, 0)
+        page.put("topics_records_evicted_total", lost, reason=reason.value)
+    for reason, count in census.told.items():
+        page.put("topics_tombstones_total", count, reason=reason.value)
+    page.put("topics_cache_bytes", catalog.cache.bytes_held)
+    page.put("topics_damage_ranges", census.damage_ranges)
+
+
+def _put_log(page: _Page, core: Core) -> None:
+    wal = core.wal
+    page.put("topics_wal_frames_total", wal.order - 1)
+    page.put("topics_wal_bytes_total", sum(shard.tip_lsn for shard in wal.shards))
+    page.put("topics_wal_syncs_total", wal.syncs)
+    page.put("topics_wal_rotations_total", wal.rotations)
+    page.put("topics_wal_queue_bytes", sum(max(0, shard.tip_lsn - shard.durable_lsn) for shard in wal.shards))
+    page.put("topics_wal_read_only", int(core.read_only is not None))
+    page.put("topics_disk_bytes", wal.bytes_allocated, kind="wal")
+
+
+def _put_process(page: _Page, daemon: Daemon) -> None:
+    """The process, from /proc; what cannot be read is left out."""
+    page.put_times("topics_wal_sync_seconds", daemon.metrics.syncs)
+    times = os.times()
+    page.put("process_cpu_seconds_total", round(times.user + times.system, 2))
+    page.put("process_start_time_seconds", round(daemon.metrics.started, 3))
+    page.put("process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            virtual, resident = file.read().split()[:2]
+        page.put("process_virtual_memory_bytes", int(virtual) * _PAGE)
+        page.put("process_resident_memory_bytes", int(resident) * _PAGE)
+        page.put("process_open_fds", len(os.listdir("/proc/self/fd")) - 1)
+        if daemon.core is not None:
+            page.put("topics_disk_free_bytes", daemon.core.fs.space().bytes_free)
+    except OSError:
+        # A sandbox without /proc: the rest is worth telling all the same.
+        pass
