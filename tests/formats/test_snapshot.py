@@ -11,10 +11,7 @@ from xxhash import xxh3_64_intdigest
 from engine.formats.header import FILE_HEADER_LEN, FileHeader, FileKind, parse_file_header
 from engine.formats.snapshot import (
     BadSnapshot,
-    DroppedTopic,
-    FloorImage,
     Globals,
-    SegmentEntry,
     ShardCut,
     Snapshot,
     SnapshotDecoder,
@@ -26,72 +23,12 @@ from engine.formats.snapshot import (
     snapshot_path,
     tails_path,
 )
-from engine.types import Durability, Reason, TopicConfig
-
-STORE_ID = bytes(range(16))
-TS = 1_748_450_000_000
-
-
-def example() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
-    """A snapshot in which every member occurs."""
-    segment = SegmentEntry(
-        first=4,
-        count=5,
-        present=4,
-        number=2,
-        data_len=400,
-        first_ts=TS,
-        last_ts=TS + 9,
-        flags=4,
-        live=3,
-        size=30,
-        deletes=1,
-        digest=2**64 - 1,
-        cold=True,
-        worn=True,
-        tags=b"\0\xff",
-    )
-    piece = SegmentEntry(first=10, count=2, number=7, offset=64, data_len=90, first_ts=TS, last_ts=TS, live=2, size=8)
-    topic = TopicImage(
-        id=3,
-        name='orders "\u00e9',
-        epoch=3,
-        shard=1,
-        from_lsn=8192,
-        head=12,
-        earliest=4,
-        count=5,
-        size=38,
-        last_write_ts=TS,
-        quiet=True,
-        reserved=70000,
-        floor=FloorImage(seq=4, last_ts=TS, unknown_from=2, ranges=[(1, Reason.CAP), (3, Reason.CRASH)]),
-        gaps=[(12, 12, Reason.CORRUPTION)],
-        ghosts=[(12, 12, 1, 9)],
-        lost=[(12, 12)],
-        deleted=[(9, 9)],
-        keys=[(b"k\xff", 10, 2, bytes(16), TS)],
-        segments=[segment, piece],
-    )
-    idle = TopicImage(id=4, name="idle", epoch=4, from_lsn=4096)
-    globals_ = Globals(
-        number=7,
-        predecessor=6,
-        created_ms=TS,
-        last_ts=TS + 1,
-        order=99,
-        tick=50,
-        epoch=5,
-        shards=2,
-        closed_names=["never"],
-        cuts=[ShardCut(shard=0, lsn=0), ShardCut(shard=1, lsn=4096, last_lsn=200, last_end=400, end_lsn=8200)],
-        dropped=[DroppedTopic(id=5, name="gone", closed=True)],
-    )
-    return [(topic, TopicConfig(cap_records=9, durability=Durability.FSYNC)), (idle, TopicConfig())], globals_
+from engine.types import TopicConfig
+from tests.golden.make_v1 import STORE_ID, TS, whole_snapshot
 
 
 def encoded() -> bytes:
-    topics, globals_ = example()
+    topics, globals_ = whole_snapshot()
     return b"".join(encode_sections(topics, globals_, STORE_ID))
 
 
@@ -103,7 +40,7 @@ def decoded(data: bytes, step: int = 1 << 20) -> Snapshot:
 
 
 def test_what_is_encoded_is_decoded_whatever_the_pieces() -> None:
-    topics, globals_ = example()
+    topics, globals_ = whole_snapshot()
     for step in (1, 7, 100, 1 << 20):
         snapshot = decoded(encoded()[FILE_HEADER_LEN:], step)
         assert snapshot.globals == globals_
@@ -144,7 +81,7 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 def test_missing_and_repeated_sections_are_noticed() -> None:
-    topics, globals_ = example()
+    topics, globals_ = whole_snapshot()
     _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
     for parts in ((some, whole), (some, end), (whole, end), (some, whole, whole, end), (some, some, whole, end), ()):
         with pytest.raises(BadSnapshot):
@@ -153,7 +90,7 @@ def test_missing_and_repeated_sections_are_noticed() -> None:
 
 
 def test_a_topic_without_its_configuration_is_noticed() -> None:
-    topics, globals_ = example()
+    topics, globals_ = whole_snapshot()
     _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
     assert b'"config":1' in some
     with pytest.raises(BadSnapshot, match="configuration 2 of 2"):
@@ -167,7 +104,7 @@ def section(kind: int, payload: bytes) -> bytes:
 
 
 def test_members_and_sections_of_newer_versions_are_passed_over() -> None:
-    topics, globals_ = example()
+    topics, globals_ = whole_snapshot()
     _, some, whole, end = encode_sections(topics, globals_, STORE_ID)
     assert section(1, some[16:]) == some
     strange = section(77, b"what nobody knows yet")

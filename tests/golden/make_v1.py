@@ -26,8 +26,17 @@ from engine.formats.control import (
 from engine.formats.frame import FrameType, body_check, pack_header, padding, seed_of
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.formats.manifest import LockInfo, LockState, Manifest, ShardEntry, StoreInfo, encode_meta
+from engine.formats.snapshot import (
+    DroppedTopic,
+    FloorImage,
+    Globals,
+    SegmentEntry,
+    ShardCut,
+    TopicImage,
+    encode_sections,
+)
 from engine.fragment import render
-from engine.types import Reason, TopicConfig
+from engine.types import Durability, Reason, TopicConfig
 from tests.sim.disk import FakeDisk
 from tests.wal.hand import Hand, settings
 
@@ -52,6 +61,64 @@ def append(batch: Batch, key: bytes | None = None) -> bytes:
 def control(type_: FrameType, body: ControlBody) -> bytes:
     """A control frame of the golden store."""
     return frame(type_, 0, 0, encode_control_body(body))
+
+
+def whole_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
+    """A snapshot in which every member occurs."""
+    segment = SegmentEntry(
+        first=4,
+        count=5,
+        present=4,
+        number=2,
+        data_len=400,
+        first_ts=TS,
+        last_ts=TS + 9,
+        flags=4,
+        live=3,
+        size=30,
+        deletes=1,
+        digest=2**64 - 1,
+        cold=True,
+        worn=True,
+        tags=b"\0\xff",
+    )
+    piece = SegmentEntry(first=10, count=2, number=7, offset=64, data_len=90, first_ts=TS, last_ts=TS, live=2, size=8)
+    topic = TopicImage(
+        id=3,
+        name="orders:eu",
+        epoch=3,
+        shard=1,
+        from_lsn=8192,
+        head=12,
+        earliest=4,
+        count=5,
+        size=38,
+        last_write_ts=TS,
+        quiet=True,
+        reserved=70000,
+        floor=FloorImage(seq=4, last_ts=TS, unknown_from=2, ranges=[(1, Reason.CAP), (3, Reason.CRASH)]),
+        gaps=[(12, 12, Reason.CORRUPTION)],
+        ghosts=[(12, 12, 1, 9)],
+        lost=[(12, 12)],
+        deleted=[(9, 9)],
+        keys=[(b"k\xff", 10, 2, bytes(16), TS)],
+        segments=[segment, piece],
+    )
+    idle = TopicImage(id=4, name="idle", epoch=4, from_lsn=4096)
+    globals_ = Globals(
+        number=7,
+        predecessor=6,
+        created_ms=TS,
+        last_ts=TS + 1,
+        order=99,
+        tick=50,
+        epoch=5,
+        shards=2,
+        closed_names=["never"],
+        cuts=[ShardCut(shard=0, lsn=0), ShardCut(shard=1, lsn=4096, last_lsn=200, last_end=400, end_lsn=8200)],
+        dropped=[DroppedTopic(id=5, name="gone", closed=True)],
+    )
+    return [(topic, TopicConfig(cap_records=9, durability=Durability.FSYNC)), (idle, TopicConfig())], globals_
 
 
 def vectors() -> dict[str, bytes]:
@@ -82,6 +149,7 @@ def vectors() -> dict[str, bytes]:
         "STORE": encode_meta(StoreInfo(store_id=STORE_ID.hex(), format=1, created_ms=TS)),
         "LOCK": encode_meta(LockInfo(boot_id="b", state=LockState.RUNNING, pid=1, started_ms=TS)),
         "MANIFEST": encode_meta(Manifest(store_id=STORE_ID.hex(), shards=[entry])),
+        "Snapshot": b"".join(encode_sections(*whole_snapshot(), STORE_ID)),
     }
 
 

@@ -7,29 +7,21 @@ down and encode it are the same.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from itertools import pairwise
 
 from engine.core import Core
-from engine.core.images import Captured, capture, cut_of
-from engine.core.replay import Replay
+from engine.core.images import capture, cut_of
 from engine.formats.snapshot import Globals, encode_sections, snapshot_path
 from engine.fs import Fs, replace_file
-from engine.limits import EngineSettings
 from engine.segment.build import Run, build, times_of
-from engine.segment.reader import SegmentFiles
 from engine.segment.write import TailsWriter, write_deletes, write_segment
-from engine.store.recovery import OpenedStore
 from engine.store.snapshots import entry_of
 from engine.topic.block import Block
 from engine.topic.tail import Tail
 
 
-def checkpoint(
-    core: Core, fs: Fs, number: int, *, own_files: bool = False, sync: Callable[[], None]
-) -> Captured | None:
+def checkpoint(core: Core, fs: Fs, number: int, *, own_files: bool = False, sync: Callable[[], None]) -> None:
     """Take everything down and write it; `sync` has to bring the log of every shard to the disk."""
     cuts = [cut_of(shard) for shard in core.wal.shards]
     slots = list(core.catalog.by_id.values())
@@ -75,7 +67,6 @@ def checkpoint(
         cut.end_lsn = shard.durable_end
     content = b"".join(encode_sections(((found.image, found.config) for found in taken), globals_, store_id))
     replace_file(fs, snapshot_path(number), content)
-    return None
 
 
 def run_of(tail: Tail, block: Block) -> Run:
@@ -87,20 +78,3 @@ def run_of(tail: Tail, block: Block) -> Run:
     if hot.first_ts != hot.last_ts:
         ts = times_of(bytes(data), strides, hot.first_seq, hot.first_ts, hot.last_ts)
     return Run(hot.first_seq, bytes(data), strides, ts, hot.node_lens, hot.meta_lens, hot.tag_lens)
-
-
-@contextmanager
-def sealed_blocks_read(fs: Fs, store_id: bytes) -> Iterator[None]:
-    """Until replay says itself where the segments are."""
-    begin = Replay.__init__
-
-    def attached(self: Replay, opened: OpenedStore, settings: EngineSettings) -> None:
-        begin(self, opened, settings)
-        if self.catalog.cache.history.files is None:
-            self.catalog.cache.history.attach(fs, partial(SegmentFiles, store_id=store_id))
-
-    Replay.__init__ = attached  # type: ignore[method-assign]  # see above
-    try:
-        yield
-    finally:
-        Replay.__init__ = begin  # type: ignore[method-assign]  # and back

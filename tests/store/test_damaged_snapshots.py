@@ -20,7 +20,7 @@ from tests.sim.disk import FakeDisk
 from tests.sim.images import power_cuts
 from tests.sim.media import Tree, tree_hash
 from tests.sim.view import TopicView, look
-from tests.store.checkpoint import checkpoint, sealed_blocks_read
+from tests.store.checkpoint import checkpoint
 
 SNAP1, SNAP2 = "meta/snapshot-0000000001.snap", "meta/snapshot-0000000002.snap"
 
@@ -53,12 +53,11 @@ class Made:
         self.clock = hand.clock
         self.cuts = {1: 0, 2: 0}
         self.tree: Tree = hand.disk.killed().cached_tree()
-        with sealed_blocks_read(self.disk(), self.store_id):
-            for number in (1, 2):
-                gone = SNAP2 if number == 1 else SNAP1
-                core = self.start({gone: None})
-                assert core.store.snapshot is not None
-                self.cuts[number] = core.store.snapshot.cut(0).lsn
+        for number in (1, 2):
+            gone = SNAP2 if number == 1 else SNAP1
+            core = self.start({gone: None})
+            assert core.store.snapshot is not None
+            self.cuts[number] = core.store.snapshot.cut(0).lsn
         self.whole = self.see({})
         if trimmed:
             self.trim(self.cuts[1])
@@ -103,8 +102,7 @@ class Made:
     ) -> Core:
         disk = disk if disk is not None else self.disk(changes)
         settings: EngineSettings = msgspec.structs.replace(self.settings, on_corruption=policy)
-        with sealed_blocks_read(disk, self.store_id):
-            return Core.open(disk, self.clock.restart(), settings)
+        return Core.open(disk, self.clock.restart(), settings)
 
     def see(self, changes: Mapping[str, bytes | None]) -> dict[str, TopicView]:
         return look(self.start(changes)).topics

@@ -19,7 +19,7 @@ from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.view import TopicView, look
-from tests.store.checkpoint import checkpoint, sealed_blocks_read
+from tests.store.checkpoint import checkpoint
 
 SETTINGS = msgspec.structs.replace(SMALL, wal_file_bytes=16 * KIB, wal_reserve_bytes=2 * KIB, wal_fill_bytes=8 * KIB)
 SALVAGE = msgspec.structs.replace(SETTINGS, on_corruption=OnCorruption.SALVAGE)
@@ -75,8 +75,7 @@ class Made:
         return self.open(disk), disk
 
     def open(self, disk: FakeDisk) -> Core:
-        with sealed_blocks_read(disk, self.store_id):
-            return Core.open(disk, self.hand.clock.restart(), SALVAGE)
+        return Core.open(disk, self.hand.clock.restart(), SALVAGE)
 
     def logs(self) -> list[str]:
         return sorted(path for path in self.tree if path.endswith(".log"))

@@ -18,7 +18,7 @@ from engine.types import ConfigChanges, Durability, Match
 from tests.core.hand import Hand
 from tests.sim.disk import FakeDisk
 from tests.sim.view import TopicView, look
-from tests.store.checkpoint import checkpoint, sealed_blocks_read
+from tests.store.checkpoint import checkpoint
 
 
 def without_snapshots(disk: FakeDisk) -> FakeDisk:
@@ -33,8 +33,7 @@ def without_snapshots(disk: FakeDisk) -> FakeDisk:
 
 def started(hand: Hand, disk: FakeDisk) -> Core:
     """A start on the disk."""
-    with sealed_blocks_read(disk, hand.core.store.store_id):
-        return hand.reopen(disk).core
+    return hand.reopen(disk).core
 
 
 def images_of(core: Core) -> dict[str, TopicImage]:
@@ -150,8 +149,7 @@ class Life:
     def restart(self) -> None:
         """A kill, and a start from what it left."""
         disk = self.hand.disk.killed()
-        with sealed_blocks_read(disk, self.hand.core.store.store_id):
-            self.hand = self.hand.reopen(disk)
+        self.hand = self.hand.reopen(disk)
 
     def checkpoint(self, number: int) -> None:
         """At this moment, whatever is staged or in flight."""
