@@ -316,6 +316,15 @@ _WORK = Command(
     ),
 )
 
+_SEGMENT_INSPECT = Command(
+    "segment-inspect",
+    "Look into segments, tails files and snapshots: records, checks, damage.",
+    "topics_cli.commands.inspect:segment_inspect",
+    arguments=(_FILES,),
+    options=_INSPECT,
+    examples=("topics segment-inspect topics-data/topics/*/*.data topics-data/meta/*",),
+)
+
 _NOUNS = "topics_cli.commands.topic:"
 
 COMMANDS: dict[str, Command] = {
@@ -391,10 +400,12 @@ COMMANDS: dict[str, Command] = {
             arguments=(Argument("DIR", "Data directory (TOPICS_DATA_DIR, ./topics-data).", required=False),),
             options=(
                 Option("--quick", FLAG, "Leave out payloads that a start does not read; says what it skipped."),
+                Option("--subset", TEXT, "Only the payloads of each M-th topic, from the N-th on.", metavar="N/M"),
                 _JSON,
             ),
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
         ),
+        _SEGMENT_INSPECT,
         _WAL_INSPECT,
         Command(
             "explain",

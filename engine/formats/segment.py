@@ -159,7 +159,8 @@ class RowView:
         """The offsets, and where a fragment after the last row would begin."""
         words = self._words
         offsets = words[0::8]
-        offsets.append(words[-8] + words[-7] + 1 if words[-7] else words[-8])
+        # Rows that do not check may say anything.
+        offsets.append(min(words[-8] + words[-7] + 1, 0xFFFF_FFFF) if words[-7] else words[-8])
         return offsets
 
     def lengths(self) -> array[int]:

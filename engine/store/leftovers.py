@@ -34,7 +34,7 @@ class Leftovers:
         """The greatest number of a checkpoint that there is a file of."""
         self.why_not: str | None = None
         """Why nothing is removed, if so."""
-        files = _all_files(fs)
+        files = checkpoint_files(fs)
         self.number = max([start.number, *files.values()])
         numbers = sorted((n for path, n in files.items() if path == snapshot_path(n)), reverse=True)
         if start.report:
@@ -52,7 +52,7 @@ class Leftovers:
         self.paths = sorted(nobodys, key=lambda path: (path != snapshot_path(files[path]), path))
 
 
-def _all_files(fs: Fs) -> dict[str, int]:
+def checkpoint_files(fs: Fs) -> dict[str, int]:
     """Every file of a checkpoint, and that checkpoint's number."""
     found: dict[str, int] = {}
     for name in fs.list(META_DIR):

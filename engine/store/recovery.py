@@ -215,6 +215,11 @@ class OpenedStore:
         """How far the snapshot knows a shard's log to have been on disk."""
         return 0 if self.snapshot is None else self.snapshot.cut(shard).end_lsn
 
+    @property
+    def start(self) -> Start:
+        """What replay begins from, and what was wrong on the way; its images are there until they are taken."""
+        return self._start
+
     def take_images(self) -> Restorable | None:
         """The topics of the snapshot, to be put back before the frames; asked for once."""
         begin = self._start.begin

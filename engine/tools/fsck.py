@@ -26,6 +26,7 @@ from engine.store.recovery import OpenedStore, open_store
 from engine.store.verdicts import Row, Verdict
 from engine.store.walk import CorruptionGap, Cut
 from engine.tools.finding import Finding, FindingId, Severity
+from engine.tools.history import History
 from engine.tools.log_file import SAVE, LogScan
 from engine.wal.chain import TMP_SUFFIX, WAL_DIR, LogFile, owners, parse_log_name, parse_shard_dir, pieces, shard_dir
 
@@ -63,6 +64,7 @@ class Fsck:
         settings: EngineSettings | None = None,
         *,
         quick: bool = False,
+        subset: tuple[int, int] = (1, 1),
     ) -> None:
         """`found` gets each finding; `heard` what is being read, and how far (0 … 1), now and then."""
         self.summary = Summary()
@@ -74,6 +76,9 @@ class Fsck:
         self._found = found
         self._heard = heard
         self._quick = quick
+        self._subset = subset
+        self._lost = 0
+        """Segments that a start would do without."""
 
     def run(self) -> Summary:
         """Check everything. Raises `StoreMissing` where there is no store, and whatever the callbacks raise."""
@@ -105,6 +110,9 @@ class Fsck:
         opened: OpenedStore | None = None
         try:
             opened = open_store(self._fs, self._clock, self._settings, make=False)
+            start = opened.start
+            self._lost = 0 if start.begin is None else len(start.begin.lost)
+            self._history(opened).of_start(start.begin, start.bad)
             replay = Replay(opened, self._settings)
             replay.run(lambda part: self._heard("log", part))
             replay.conclude(EngineTime(self._clock, replay.last_ts).advance())
@@ -117,7 +125,7 @@ class Fsck:
             return None
         self.replay = replay
         gaps = opened.damage
-        self.summary.verdict = "isolate" if gaps else "start"
+        self.summary.verdict = "isolate" if gaps or self._lost else "start"
         for gap in gaps:
             self._say(self._isolated(replay, gap))
         for cut in opened.cuts:
@@ -222,6 +230,13 @@ class Fsck:
                             what="these records were lost to damage earlier, and are a gap that readers meet",
                         )
                     )
+        history = self._history(opened)
+        history.of_topics(self.replay.catalog)
+        history.of_others(0 if opened.snapshot is None else opened.snapshot.number, opened.start.bad)
+        history.of_nobody()
+        self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
+        if history.passed_over:
+            self.summary.skipped.append(f"the payloads of {history.passed_over} of {history.segments} segments")
         walked = {piece.file.path for piece in opened.pieces}
         for _, logs in self._logs():
             for log in logs:
@@ -230,7 +245,10 @@ class Fsck:
                 elif not self._quick:
                     self._unneeded(log, opened.store_id)
         if self._quick:
-            self.summary.skipped.append("log files that a start does not need, and payloads in segments")
+            self.summary.skipped.append("log files that a start does not need")
+
+    def _history(self, opened: OpenedStore) -> History:
+        return History(self._fs, opened.store_id, self._say, self._heard, quick=self._quick, subset=self._subset)
 
     def _unneeded(self, log: LogFile, store_id: bytes) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topics_cli import exits
-from topics_cli.exits import Failure
+from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
 from topics_cli.output import NDJSON
 from topics_cli.progress import Progress
@@ -18,6 +18,16 @@ def fsck(session: Session, values: dict[str, Any]) -> int:
     path = data_dir(values["dir"])
     unused(path)
     return check(session, path, values)
+
+
+def _subset(word: str | None) -> tuple[int, int]:
+    """`2/7` as numbers."""
+    if word is None:
+        return 1, 1
+    part, _, parts = word.partition("/")
+    if part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts):
+        return int(part), int(parts)
+    raise usage(f"--subset {word!r} is not N/M", "such as 2/7: the second seventh")
 
 
 def check(session: Session, path: str, values: dict[str, Any]) -> int:
@@ -49,7 +59,7 @@ def check(session: Session, path: str, values: dict[str, Any]) -> int:
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", "unreadable", "", exits.FAILED) from error
     try:
-        tool = Fsck(fs, OsClock(), found, heard, quick=values["quick"])
+        tool = Fsck(fs, OsClock(), found, heard, quick=values["quick"], subset=_subset(values["subset"]))
         summary = tool.run()
     except StoreError as error:
         raise Failure(str(error), "no_store", "give the data directory of a store", exits.FAILED) from error

@@ -1,4 +1,4 @@
-"""`topics wal-inspect`: log files by themselves, healthy, damaged or foreign; no daemon is needed."""
+"""`topics wal-inspect`, `topics segment-inspect`: single files, healthy, damaged or foreign; no daemon is needed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.tools.finding import FileReport
     from engine.tools.log_file import LogFrame, LogScan
     from engine.tools.readonly import ReadOnlyFs
+    from engine.tools.segment_file import FileLook
 
 HEADER_BYTES = 80
 """Of a frame, what `--hex` shows without `--payload`."""
@@ -55,14 +56,66 @@ def wal_inspect(session: Session, values: dict[str, Any]) -> int:
     return sheet.end(damage, others)
 
 
-def _opened(path: str) -> tuple[ReadOnlyFs, str]:
-    """The directory of a file, to be read only, and the file's name."""
-    from engine.tools.readonly import ReadOnlyFs
+def segment_inspect(session: Session, values: dict[str, Any]) -> int:
+    """Show files of checkpoints; 4 when one is damaged."""
+    from engine.tools.segment_file import FileLook, Relocated
 
+    sheet = Sheet(session)
+    damage = others = 0
+    for path in values["file"]:
+        _check_is_file(path)
+        real = os.path.realpath(path)
+        fs = Relocated(os.path.dirname(real))
+        progress = Progress(session, path)
+        try:
+            look = FileLook(fs, os.path.basename(real), path, progress.heard)
+            report = look.report()
+            progress.end()
+            if values["records"] or values["at"] is not None:
+                _show_rows(sheet, look, values)
+        except OSError as error:
+            raise Failure(f"{path} cannot be read: {error.strerror}", "unreadable", "", exits.FAILED) from error
+        finally:
+            progress.end()
+            fs.shut()
+        sheet.report(report)
+        damage += sum(finding.severity == "damage" for finding in report.findings)
+        others += sum(finding.severity != "damage" for finding in report.findings)
+    return sheet.end(damage, others)
+
+
+def _show_rows(sheet: Sheet, look: FileLook, values: dict[str, Any]) -> None:
+    from engine.tools.segment_file import records_of
+
+    for segment in look.pieces:
+        for record in records_of(look, segment):
+            if not _is_wanted(record.seq, values):
+                continue
+            text = record.fragment.decode("utf-8", "replace")
+            if sheet.is_data:
+                known = {"topic_id": f"{segment.topic_id:x}", "seq": record.seq, "ts": record.ts}
+                size = {"offset": record.offset, "bytes": len(record.fragment)}
+                sheet.put(
+                    "record", {"file": look.label, **known, **size, **({"record": text} if values["payload"] else {})}
+                )
+            else:
+                shown = record.fragment.decode("utf-8", "backslashreplace") if values["payload"] else "(payload hidden)"
+                cells = (str(record.offset), f"#{segment.topic_id:x}", f"seq {record.seq}", show_time(record.ts))
+                sheet.session.out.line("\t".join((*cells, f"{len(record.fragment)} bytes", shown)))
+
+
+def _check_is_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "is a directory" if os.path.isdir(path) else "is not there" if not os.path.exists(path) else "is no file"
         hint = "give the files in it; `topics fsck DIR` checks a whole store" if what == "is a directory" else ""
         raise Failure(f"{path} {what}", "not_found", hint, exits.FAILED)
+
+
+def _opened(path: str) -> tuple[ReadOnlyFs, str]:
+    """The directory of a file, to be read only, and the file's name."""
+    from engine.tools.readonly import ReadOnlyFs
+
+    _check_is_file(path)
     try:
         return ReadOnlyFs(os.path.dirname(os.path.realpath(path))), os.path.basename(os.path.realpath(path))
     except OSError as error:
