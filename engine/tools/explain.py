@@ -18,6 +18,7 @@ from engine.core.replay import Replay
 from engine.formats.frame import HEADER_LEN, FrameType
 from engine.fs import Fs
 from engine.limits import EngineSettings
+from engine.segment.reader import SegmentFiles
 from engine.store.recovery import CorruptionGap, Frame, OpenedStore, open_store
 from engine.topic.floor import WHY
 from engine.topic.state import Topic
@@ -60,6 +61,7 @@ class Watching(Replay):
         self.events: list[Event] = []
         self._name = name
         self._seq = seq
+        self._began = False
         self._topic_id = 0
         self._state = WhyGone.NEVER_WRITTEN.value
         for kind, handler in list(self._handlers.items()):
@@ -67,6 +69,7 @@ class Watching(Replay):
 
     def _watched(self, handler: Callable[[Frame], None]) -> Callable[[Frame], None]:
         def handle(frame: Frame) -> None:
+            self.begin()
             handler(frame)
             if frame.type == FrameType.CREATE and self._is_ours(frame):
                 self._topic_id = frame.topic_id
@@ -82,9 +85,12 @@ class Watching(Replay):
         return slot is not None and slot.name == self._name
 
     def begin(self) -> None:
-        """Look at what a snapshot has put back, before the frames behind it."""
+        """Look at what a snapshot has put back, before the first frame behind it."""
+        if self._began:
+            return
+        self._began = True
         slot = self.catalog.visible.get(self._name)
-        if slot is not None and not self._topic_id:
+        if slot is not None:
             self._topic_id = slot.topic.id
             self._state = state_of(slot.topic, self._seq, None)[0]
             self.events.append(Event(what=f"in the snapshot that a start begins from: {self._state}"))
@@ -157,6 +163,7 @@ def explain(
     try:
         replay = Watching(opened, settings, name, seq)
         replay.run(heard)
+        replay.begin()
         now = EngineTime(clock, replay.last_ts).advance()
         replay.conclude(now)
         slot = replay.catalog.visible.get(name)
@@ -165,16 +172,23 @@ def explain(
         state, reason = state_of(slot.topic, seq, now)
         found = Explanation(topic=name, seq=seq, state=state, reason=reason, events=replay.events)
         if state == LIVE:
-            _locate(found, opened, slot.topic)
+            _locate(found, fs, opened, slot.topic)
         return found
     finally:
         opened.close()
 
 
-def _locate(found: Explanation, opened: OpenedStore, topic: Topic) -> None:
+def _locate(found: Explanation, fs: Fs, opened: OpenedStore, topic: Topic) -> None:
     """Where the bytes of a live record lie."""
     block = topic.tail.block_of(found.seq)
     assert block is not None, "what is live lies in a block"
+    if (segment := block.segment) is not None:
+        row = found.seq - segment.first_seq
+        with SegmentFiles(fs, opened.store_id) as files:
+            bounds = files.rows(segment, 0, row + 1).bounds
+        found.file, found.offset = segment.data_path, segment.data_offset + bounds[row]
+        found.length = bounds[row + 1] - bounds[row] - 1
+        return
     part, index = topic.tail.at(block, found.seq - block.first_seq)
     fragment = part.fragment(index)
     lsn, _, _ = block.frame_of(found.seq - block.first_seq)

@@ -17,7 +17,7 @@ from engine.segment.segment import Segment
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import SNAPSHOTS_KEPT, Restorable, inspect, named_files, read_snapshot
 from engine.tools.finding import Finding, FindingId, Severity
-from engine.tools.segment_file import check_segment
+from engine.tools.segment_check import check_segment
 
 
 class History:

@@ -10,7 +10,7 @@ from tests.sim.clock import ManualClock
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.world import TINY, World
-from tests.tools.stores import flip, log_of
+from tests.tools.stores import Made, flip, log_of
 
 
 def tree() -> Tree:
@@ -70,3 +70,21 @@ def test_a_damaged_write_is_told() -> None:
 def test_a_name_that_never_was_has_no_story() -> None:
     found = told(tree(), "nobody", 1)
     assert (found.state, found.events) == ("topic_not_found", [])
+
+
+@pytest.mark.parametrize("own_files", [False, True])
+def test_a_record_in_a_segment_is_where_it_is_said_to_be(own_files: bool) -> None:
+    made = Made(own_files=own_files)
+    disk = StillDisk(made.tree, "boot-1")
+    found = explain(disk, made.clock, "a", 50, lambda _: None, made.settings)
+    content = made.tree[found.file]
+    assert content is not None
+    assert found.state == "live"
+    assert found.offset is not None
+    assert found.length is not None
+    assert content[found.offset : found.offset + found.length].startswith(b'{"$seq":50,')
+    assert found.events[0].what == "in the snapshot that a start begins from: live"
+    gone = explain(disk, made.clock, "a", 70, lambda _: None, made.settings)
+    assert (gone.state, gone.events[-1].what) == ("deleted", "deleted by a delete")
+    assert explain(disk, made.clock, "a", 3, lambda _: None, made.settings).state == "deleted"
+    assert explain(disk, made.clock, "b", 1, lambda _: None, made.settings).reason == "cap"
