@@ -5,8 +5,8 @@
 
 Jobs are claimed only when a command can be started for them at once, so a worker that stops has nothing to give back.
 Its stop is a drain: it claims no more, and what runs may end. A daemon that goes away is waited for; leases that were
-lost meanwhile are asked for again, and when the same job comes back while it still runs here, it is not started a
-second time: the run goes on under the new lease.
+lost meanwhile are asked for again. When the same job comes back while it still runs here, it is not started a second
+time: the run goes on under the new lease. When it comes back after its end, that is told again, under the new lease.
 """
 
 from __future__ import annotations
@@ -85,14 +85,20 @@ class Worker:
         self._running: list[Running] = []
         self._held: dict[int, Job] = {}
         """Jobs whose leases are ours: running, or with an end that the daemon has not heard of yet."""
+        self._untold: dict[int, tuple[Verdict, Job]] = {}
+        """Jobs that are done, but were nobody's when we said so: they are asked for once more, to say it again."""
         self._verdicts: deque[tuple[Verdict, list[Job]]] = deque()
         self._claim: Call | None = None
         self._claim_channel = session.client.channel()
         self._settle: Call | None = None
         self._settle_channel = session.client.channel()
         self._settling: tuple[Verdict | None, list[Job]] = (None, [])
+        self._sent: list[str] = []
+        """The leases that the request in flight names."""
         self._extend_at = 0.0
         self._hang_up_at = 0.0
+        self._asked_for: set[int] = set()
+        """What of `_untold` the claim in flight may bring."""
         self._draining = False
         self._is_dry = False
         """Whether the queue had nothing when it was last asked, and none of our commands has ended since."""
@@ -139,11 +145,11 @@ class Worker:
     # -- claiming --------------------------------------------------------------------------------------------------
 
     def _room(self) -> int:
-        """How many jobs to ask for: for the commands that can be started, and for those whose leases are lost."""
+        """How many jobs to ask for: for the commands that can be started, and those whose leases were lost."""
         plan = self._plan
         free = plan.jobs - len(self._running)
         lost = sum(job.is_lost for run in self._running for job in run.jobs)
-        return min(free * plan.batch + lost, CLAIM_MAX)
+        return min(free * plan.batch + lost + len(self._untold), CLAIM_MAX)
 
     def _step_claim(self) -> None:
         plan = self._plan
@@ -157,6 +163,7 @@ class Worker:
             client = self._session.client
             request = client.request("POST", topic_path(plan.queue) + "/claim", body, lingers_s=wait_ms / 1000)
             self._claim = client.open(request, self._claim_channel)
+            self._asked_for = set(self._untold)
         elif self._draining and not self._give_up_waiting():
             return
         answer = self._stepped(self._claim)
@@ -167,9 +174,9 @@ class Worker:
         self._session.warn(answer)
         jobs = [Job(line) for line in claimed_lines(answer)]
         self._board.ready = number(answer[answer.rfind(b'],"count":') :], "ready")
-        self._take(jobs)
+        self._take(self._told_again(jobs))
         if not jobs and plan.until_empty:
-            self._is_dry = bool(self._running or self._verdicts or self._settle)
+            self._is_dry = bool(self._running or self._verdicts or self._settle or self._untold)
             self._draining = self._draining or not self._is_dry
 
     def _give_up_waiting(self) -> bool:
@@ -184,6 +191,21 @@ class Worker:
             self._claim_channel.close()
             return False
         return True
+
+    def _told_again(self, jobs: list[Job]) -> list[Job]:
+        """Settle what is done already under its new lease, and give up what did not come back; returns the others."""
+        others = []
+        for job in jobs:
+            verdict, _ = self._untold.pop(job.seq, (None, None))
+            if verdict is None:
+                others.append(job)
+            else:
+                self._held[job.seq] = job
+                self._decide(verdict, [job])
+        for seq in self._asked_for & set(self._untold):
+            verdict, _ = self._untold.pop(seq)
+            self._note_lost(seq, verdict, "somebody else has it")
+        return others
 
     def _take(self, jobs: list[Job]) -> None:
         """Start commands for claimed jobs, but for those that are running here already."""
@@ -313,6 +335,7 @@ class Worker:
 
     def _send(self, verb: str, jobs: list[Job], more: str) -> None:
         client = self._session.client
+        self._sent = [job.lease_id for job in jobs]
         body = settle_body(self._plan.node, [(job.seq, job.lease_id) for job in jobs], more)
         request = client.request("POST", f"{topic_path(self._plan.queue)}/{verb}", body)
         self._settle = client.open(request, self._settle_channel)
@@ -324,22 +347,30 @@ class Worker:
         ready = number(answer, "ready")
         self._board.ready = self._board.ready if ready is None else ready
         if verdict is None:
-            for job in jobs:
-                if job.seq in why and job.seq in self._held:
+            for job, sent in zip(jobs, self._sent, strict=True):
+                if job.seq in why and job.seq in self._held and job.lease_id == sent:
                     job.is_lost = True
                     self._board.note(f"topics: the lease of {self._plan.queue} {job.seq} is lost: {why[job.seq]}")
             return
         self._is_dry = False
-        for job in jobs:
+        for job, sent in zip(jobs, self._sent, strict=True):
+            if job.seq in why and job.lease_id != sent:
+                # It came back to us while this was on its way: it is told again, under the new lease.
+                self._decide(verdict, [job])
+                continue
             self._held.pop(job.seq, None)
             # Repeated after a lost connection, what was done the first time is `gone`, or not leased any more.
-            harmless = ("gone",) if verdict is ACK else ("gone", "not_leased")
-            if job.seq in why and why[job.seq] not in harmless:
-                self._board.lost += 1
-                self._board.note(
-                    f"topics: {self._plan.queue} {job.seq} was {verdict[2]}, but its lease was lost ({why[job.seq]}): "
-                    "somebody does it again"
-                )
+            reason = why.get(job.seq, "gone")
+            if verdict is ACK and reason in ("not_leased", "expired") and not self._draining:
+                self._untold[job.seq] = (verdict, job)
+            elif reason not in (("gone",) if verdict is ACK else ("gone", "not_leased")):
+                self._note_lost(job.seq, verdict, reason)
+
+    def _note_lost(self, seq: int, verdict: Verdict, reason: str) -> None:
+        self._board.lost += 1
+        self._board.note(
+            f"topics: {self._plan.queue} {seq} was {verdict[2]}, but its lease was lost ({reason}): it is done again"
+        )
 
     def _refused(self, error: ApiError) -> None:
         """A queue without dead letters refuses to move a job there: then it is tried again later."""
