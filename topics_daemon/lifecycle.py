@@ -43,6 +43,7 @@ from topics_daemon.listen import (
     write_port_file,
 )
 from topics_daemon.log import Log, describe
+from topics_daemon.supervisor import Notifier, passed_sockets
 
 FDS_RESERVED: Final = 64
 """Descriptors kept for the log and the store: connections stop before a file could not be opened (faults.md F24)."""
@@ -51,6 +52,8 @@ GC_THRESHOLDS: Final = (20_000, 20, 50)
 be large before it is looked through."""
 PROGRESS_S: Final = 1.0
 """How often the progress of recovery is told."""
+STEP_S_MAX: Final = 30.0
+"""How long the supervisor is asked to wait for the next sign of life while the daemon starts or stops."""
 LAST_BYTES_S: Final = 1.0
 """How long connections may take to send what was written when the drain time is over."""
 
@@ -103,28 +106,6 @@ def _owner(root: str) -> str:
     return f"process {pid}" if pid is not None else "another process"
 
 
-class Notifier:
-    """systemd's notification socket, if there is one (sd_notify(3))."""
-
-    def __init__(self) -> None:
-        address = os.environ.get("NOTIFY_SOCKET", "")
-        self._address = "\0" + address[1:] if address.startswith("@") else address
-        watchdog_us = os.environ.get("WATCHDOG_USEC", "")
-        self.watchdog_s = int(watchdog_us) / 1e6 if watchdog_us.isascii() and watchdog_us.isdigit() else 0.0
-
-    def say(self, text: str) -> None:
-        """Send a message; nobody hearing it is no reason to stop."""
-        if not self._address:
-            return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-                sock.connect(self._address)
-                sock.sendall(text.encode())
-        except OSError:
-            # The supervisor went away; the daemon serves all the same.
-            pass
-
-
 class Life:
     """One run of the daemon."""
 
@@ -146,25 +127,31 @@ class Life:
     async def bind(self) -> None:
         """Open the doors."""
         config, daemon = self.config, self.daemon
-        check_exposure(config)
         try:
             hosts = Hosts(config["allowed_hosts"])
         except ValueError as error:
             raise Mistakes([f"allowed_hosts: {error}"]) from error
-        tcp = bind_tcp(config)
-        self._unix = bind_unix(config, self.log, os.environ)
+        passed = passed_sockets(os.environ)
+        if passed:
+            # Whoever holds the sockets has decided what is listened on; addresses of our own would be a surprise.
+            tcp = [sock for sock in passed if sock.family != socket.AF_UNIX]
+            unix = [sock for sock in passed if sock.family == socket.AF_UNIX]
+            check_exposure(config, [sock.getsockname()[0] for sock in tcp])
+        else:
+            check_exposure(config, [] if config["port"] == "none" else [config["host"]])
+            tcp = bind_tcp(config)
+            self._unix = bind_unix(config, self.log, os.environ)
+            unix = [self._unix.sock] if self._unix is not None else []
         door = Door(daemon, hosts)
         for sock in tcp:
             self._servers.append(
                 await self.loop.create_server(lambda: Connection(daemon, door), sock=sock, backlog=BACKLOG)
             )
-        if self._unix is not None:
-            own = Door(daemon, None, trusted=True) if config["socket_auth"] == "peer" else None
-            inner = Door(daemon, None, inner=own)
+        own = Door(daemon, None, trusted=True) if config["socket_auth"] == "peer" else None
+        inner = Door(daemon, None, inner=own)
+        for sock in unix:
             self._servers.append(
-                await self.loop.create_unix_server(
-                    lambda: Connection(daemon, inner), sock=self._unix.sock, backlog=BACKLOG
-                )
+                await self.loop.create_unix_server(lambda: Connection(daemon, inner), sock=sock, backlog=BACKLOG)
             )
         if not self._servers:
             raise Mistakes(["neither a port nor a socket to listen on"])
@@ -173,9 +160,10 @@ class Life:
             write_port_file(config["port_file"], port)
         self.log.info(
             "listening",
-            host=config["host"] if tcp else None,
+            host=tcp[0].getsockname()[0] if tcp else None,
             port=port,
-            socket=self._unix.path if self._unix is not None else None,
+            socket=unix[0].getsockname() if unix else None,
+            passed=len(passed),
         )
 
     async def recover(self) -> None:
@@ -186,7 +174,7 @@ class Life:
             done, _ = await asyncio.wait({opening}, timeout=PROGRESS_S)
             if done:
                 break
-            self.notifier.say(f"STATUS=recovering, {self.daemon.progress:.0%}")
+            self.notifier.say(f"STATUS=recovering, {self.daemon.progress:.0%}", extend_s=STEP_S_MAX)
             self.log.info("recovering", progress=round(self.daemon.progress, 3))
         core = opening.result()
         for line in core.store.report:
@@ -266,7 +254,7 @@ class Life:
     async def drain(self) -> None:
         """Stop accepting, and let what is in flight end within the drain time."""
         daemon = self.daemon
-        self.notifier.say("STOPPING=1")
+        self.notifier.say("STOPPING=1", extend_s=self.config["drain_ms"] / 1000 + STEP_S_MAX)
         for server in self._servers:
             server.close()
         daemon.draining = True

@@ -77,17 +77,19 @@ def is_own_user(sock: socket.socket | None) -> bool:
     return bool(uid == os.geteuid())
 
 
-def check_exposure(config: Config) -> None:
-    """Refuse to serve the world without keys, and nobody at all for want of them."""
+def check_exposure(config: Config, hosts: list[str]) -> None:
+    """Refuse to serve the world at one of `hosts` without keys, and nobody at all for want of them."""
     if config.wants_keys and not config.keys:
         raise Mistakes(["api_keys_file holds no key: nobody could do anything; leave it out for no authentication"])
-    if config.keys or config["port"] == "none" or is_loopback(config["host"]) or config["allow_insecure_no_auth"]:
+    if config.keys or config["allow_insecure_no_auth"]:
         return
-    mistake = (
-        f"host {config['host']} is not loopback and no keys are configured: anyone who can reach it could read and "
-        "write everything; set TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
-    )
-    raise Mistakes([mistake])
+    for host in hosts:
+        if not is_loopback(host):
+            mistake = (
+                f"host {host} is not loopback and no keys are configured: anyone who can reach it could read and "
+                "write everything; set TOPICS_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+            )
+            raise Mistakes([mistake])
 
 
 def bind_tcp(config: Config) -> list[socket.socket]:

@@ -259,7 +259,7 @@ def test_the_supervisor_hears_when_a_request_would_succeed_and_when_it_ends(tmp_
         assert supervisor.recv(4096) == b"WATCHDOG=1"
         assert supervisor.recv(4096) == b"WATCHDOG=1"
         assert daemon.stop() == 0
-        while heard != "STOPPING=1":
+        while not heard.startswith("STOPPING=1\nEXTEND_TIMEOUT_USEC=40000000"):
             heard = supervisor.recv(4096).decode()
 
 

@@ -1,0 +1,159 @@
+"""The supervisor's side: status and more time while a start is slow, sockets that are passed, and the unit file."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.kit import DaemonProcess, clean_environment, request, start
+from topics_daemon.config import BY_NAME
+from topics_daemon.listen import CannotListen
+from topics_daemon.supervisor import Notifier, passed_sockets
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = Path(__file__).with_name("faulty.py")
+UNIT = ROOT / "packaging" / "topicsd.service"
+
+
+def test_a_slow_start_says_how_far_it_is_asks_for_time_and_is_ready_when_a_request_succeeds(tmp_path: Path) -> None:
+    """What is heard before READY is status, and the time that is asked for; the disk is let go after two of them."""
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    (faults / "hang").touch()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(20)
+        slow: list[str] = []
+
+        def hear_and_release() -> None:
+            slow.extend(supervisor.recv(4096).decode() for _ in range(2))
+            (faults / "hang").unlink()
+
+        thread = threading.Thread(target=hear_and_release)
+        thread.start()
+        environ = clean_environment(NOTIFY_SOCKET=str(tmp_path / "notify"), FAULTS=str(faults))
+        daemon = start(tmp_path, environ=environ, launcher=LAUNCHER)
+        thread.join()
+        heard = supervisor.recv(4096).decode()
+        while not heard.startswith("READY=1"):
+            slow.append(heard)
+            heard = supervisor.recv(4096).decode()
+        assert len(slow) >= 2
+        for text in slow:
+            assert text.startswith("STATUS=recovering, ")
+            assert text.endswith("%\nEXTEND_TIMEOUT_USEC=30000000")
+        assert daemon.ask(request("GET", "/v0/topics")).status == 200
+        assert daemon.stop() == 0
+
+
+def with_passed(tmp_path: Path, listeners: list[socket.socket], **more: str) -> subprocess.Popen[bytes]:
+    """A daemon to which sockets are passed from descriptor 3 on, as systemd does it."""
+    script = (
+        "import os, sys; fds = [int(n) for n in sys.argv[1].split(',')]\n"
+        "for to, fd in enumerate(fds, 3): os.dup2(fd, to)\n"
+        "os.environ['LISTEN_PID'] = str(os.getpid()); os.environ['LISTEN_FDS'] = str(len(fds))\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'topics_daemon.main', *sys.argv[2:]])"
+    )
+    # High enough that nothing is overwritten while descriptors are moved to their places.
+    high = [os.dup2(listener.fileno(), 60 + index) for index, listener in enumerate(listeners)]
+    try:
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", script, ",".join(map(str, high)), "--data-dir", str(tmp_path / "data")],
+                env=clean_environment(**more),
+                stderr=log,
+                pass_fds=high,
+            )
+    finally:
+        for fd in high:
+            os.close(fd)
+
+
+def test_sockets_that_are_passed_are_served_and_no_others(tmp_path: Path) -> None:
+    path = str(tmp_path / "passed.sock")
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
+        tcp.bind(("127.0.0.1", 0))
+        unix.bind(path)
+        for listener in (tcp, unix):
+            listener.listen()
+        process = with_passed(tmp_path, [tcp, unix])
+        daemon = DaemonProcess(process, tcp.getsockname()[1], path, tmp_path)
+        deadline = time.monotonic() + 20
+        # The queue of the socket holds what came before the daemon did.
+        while daemon.ask(request("GET", "/v0/ready")).status != 200:
+            assert time.monotonic() < deadline, daemon.log
+            time.sleep(0.01)
+        assert daemon.ask(request("GET", "/v0/topics"), unix=True).status == 200
+        assert '"passed": 2' in daemon.log
+        assert not (tmp_path / "data" / "topics.sock").exists()
+        assert daemon.stop() == 0
+        # Whoever passed the socket keeps it.
+        assert Path(path).exists()
+
+
+def test_a_passed_address_that_is_open_needs_keys_too(tmp_path: Path) -> None:
+    with socket.socket() as tcp:
+        tcp.bind(("0.0.0.0", 0))
+        tcp.listen()
+        assert with_passed(tmp_path, [tcp]).wait(20) == 78
+    assert "no keys are configured" in (tmp_path / "log").read_text()
+
+
+def test_what_was_passed_to_another_process_is_not_ours_and_variables_are_used_up() -> None:
+    environ = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x", "OTHER": "y"}
+    assert passed_sockets(environ) == []
+    assert environ == {"OTHER": "y"}
+    for count in ("", "x", "-1", "+1", "1_0"):
+        assert passed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count}) == []
+    with pytest.raises(CannotListen):
+        passed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "65"})
+
+
+def test_a_watchdog_that_is_meant_for_another_process_is_not_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "3000000")
+    assert Notifier().watchdog_s == 3.0
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert Notifier().watchdog_s == 0.0
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    """A unit file; of settings that are given twice, the last."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    parser.read_string(path.read_text())
+    return parser
+
+
+def test_the_unit_says_what_the_daemon_needs() -> None:
+    service = unit(UNIT)["Service"]
+    assert service["Type"] == "notify"
+    assert service["DynamicUser"] == "yes"
+    assert service["StateDirectory"] == service["RuntimeDirectory"] == "topics"
+    # A start that is wrong is not repeated; one that met damage neither.
+    assert {"64", "73", "76", "77", "78"} <= set(service["RestartPreventExitStatus"].split())
+    assert int(service["LimitNOFILE"]) >= BY_NAME["max_connections"].default + 64
+    # The boot id tells a kill from a power failure: it has to be readable.
+    assert "ProcSubset" not in service
+    for line in UNIT.read_text().splitlines():
+        if line.startswith("Environment="):
+            assert line.removeprefix("Environment=").partition("=")[0].removeprefix("TOPICS_").lower() in BY_NAME
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_is_hardened() -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=15", "--no-pager", str(UNIT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr
