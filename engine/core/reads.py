@@ -113,8 +113,10 @@ class Reads:
             ticket.fail(failure)
             return ticket
         self.read_again(job)
-        if job.damage:
-            self._damaged(job.damage, ticket)
+        # What has moved to the cold tier in the meantime is missed where it was.
+        damage = [found for found in job.damage if job.cold or not found.segment.cold]
+        if damage:
+            self._damaged(damage, ticket)
         else:
             ticket.complete(True)
         return ticket

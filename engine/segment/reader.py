@@ -50,6 +50,10 @@ _GONE: Final = (errno.EIO, errno.ENOENT, errno.ENODATA, errno.EUCLEAN)
 """Errors that say that the disk has lost the bytes; all others are the caller's."""
 
 
+_MISSING: Final = -1
+"""Stands for the handle of a file that is not there."""
+
+
 class DamagedSegment(StoreDamaged):
     """Records that do not check, or cannot be read: `rows` are exactly those, as ascending inclusive ranges."""
 
@@ -140,7 +144,7 @@ class SegmentFiles:
         """
         start -= start % CHUNK_RECORDS
         stop = min(-(-stop // CHUNK_RECORDS) * CHUNK_RECORDS, segment.count)
-        handle = self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
+        handle = self._open_data(segment, nowait=nowait)
         if handle is None:
             return None
         _, rows = self._rows(segment, start, stop)
@@ -245,6 +249,15 @@ class SegmentFiles:
         self._handles[path] = handle
         return handle
 
+    def _open_data(self, segment: Segment, *, nowait: bool = False) -> int | None:
+        """`_open` of the data; `_MISSING` when the disk has lost the file."""
+        try:
+            return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            return _MISSING
+
     def _whole(self, segment: Segment, path: str, kind: FileKind) -> bytes:
         """All of a file behind its header."""
         handle = self._open(segment, path, kind)
@@ -295,10 +308,12 @@ class SegmentFiles:
         """Make the rows that do not check again, from the data."""
         rows = self._piece(segment, segment.rows_offset, segment.count * ROW_LEN)
         sums = self._piece(segment, segment.sums_offset, sums_len(segment.count))
-        handle = self._open(segment, segment.data_path, FileKind.SEGMENT_DATA)
+        handle = self._open_data(segment)
         assert handle is not None, "a read that may wait is answered"
         try:
-            data = self._fs.pread(handle, segment.data_len + CHECK_LEN, segment.data_offset)
+            data = b""
+            if handle != _MISSING:
+                data = self._fs.pread(handle, segment.data_len + CHECK_LEN, segment.data_offset)
         except OSError as error:
             if error.errno not in _GONE:
                 raise
@@ -317,6 +332,8 @@ class SegmentFiles:
     def _data(self, handle: int, segment: Segment, base: int, bounds: array[int], *, nowait: bool) -> bytes | None:
         """The bytes of a chunk, zeros where there are none; None when `nowait` and they are not at hand."""
         length = max(bounds[-1] - 1, 0)
+        if handle == _MISSING:
+            return bytes(length)
         offset = segment.data_offset + base
         try:
             data = self._fs.pread_nowait(handle, length, offset) if nowait else self._fs.pread(handle, length, offset)

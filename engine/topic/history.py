@@ -68,7 +68,7 @@ class ReadJob:
     refusal  why files cannot be used at all
     """
 
-    __slots__ = ("_opener", "asked", "damage", "parts", "refusal", "tag_rows", "tags")
+    __slots__ = ("_opener", "asked", "cold", "damage", "parts", "refusal", "tag_rows", "tags")
 
     def __init__(
         self, opener: Opener, asked: list[tuple[Segment, int, int]], tags: list[tuple[Segment, Needle]]
@@ -76,6 +76,7 @@ class ReadJob:
         self._opener = opener
         self.asked = asked
         self.tags = tags
+        self.cold = any(segment.cold for segment in self.segments())
         self.parts: list[tuple[Segment, Part]] = []
         self.tag_rows: list[tuple[Segment, Needle, array[int]]] = []
         self.damage: list[DamagedSegment] = []
@@ -84,10 +85,6 @@ class ReadJob:
     @property
     def key(self) -> tuple[object, ...]:
         return (*self.asked, *[(segment, needle.part, needle.exact) for segment, needle in self.tags])
-
-    @property
-    def cold(self) -> bool:
-        return any(segment.cold for segment in self.segments())
 
     def segments(self) -> set[Segment]:
         """All segments that it reads."""
