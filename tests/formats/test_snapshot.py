@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import struct
 
 import msgspec
@@ -11,11 +13,16 @@ from xxhash import xxh3_64_intdigest
 from engine.formats.header import FILE_HEADER_LEN, FileHeader, FileKind, parse_file_header
 from engine.formats.snapshot import (
     BadSnapshot,
+    DroppedTopic,
+    EndSection,
+    FloorImage,
     Globals,
+    SegmentEntry,
     ShardCut,
     Snapshot,
     SnapshotDecoder,
     TopicImage,
+    TopicsSection,
     check_header,
     encode_sections,
     parse_snapshot_name,
@@ -130,3 +137,11 @@ def test_names() -> None:
     for name in ("snapshot-1.snap", "snapshot-0000000001.snap.tmp", "tails-0000000001.snap", "MANIFEST"):
         assert parse_snapshot_name(name) is None
         assert parse_tails_name(name) is None
+
+
+def test_the_page_names_every_member() -> None:
+    page = (pathlib.Path(__file__).parents[2] / "FORMATS.md").read_text()
+    part = page.split("## Snapshot\n")[1].split("\n## ")[0]
+    for kind in (TopicImage, SegmentEntry, FloorImage, Globals, ShardCut, DroppedTopic, TopicsSection, EndSection):
+        for member in kind.__struct_fields__:
+            assert re.search(rf'`{member}`|"{member}"', part), (kind.__name__, member)
