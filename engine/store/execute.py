@@ -29,7 +29,7 @@ from engine.formats.manifest import MANIFEST_PATH, Manifest, ShardEntry, encode_
 from engine.fs import Fs, OpenMode, replace_file, write_whole
 from engine.limits import EngineSettings
 from engine.store.init import QUARANTINE_DIR, Identity, add_shard, entry_of
-from engine.store.leftovers import Leftovers, set_aside
+from engine.store.leftovers import Leftovers, set_aside, worth_a_look
 from engine.store.scan import Directory, ShardFiles
 from engine.store.snapshots import Start
 from engine.store.walk import ShardWalk
@@ -90,8 +90,7 @@ class Execution:
             raise StoreIOError(f"recovery could not be finished: {error}; nothing counts as done") from error
         self._clean_up([shard.files for shard in shards])
         set_aside(self._fs, self._start, self._attempt)
-        if fresh_runs:
-            self._remove_leftovers()
+        self._remove_leftovers(fresh_runs)
         wal = Wal(self._identity.store_id, self._settings, shards, entries, self._settings.wal_shards)
         wal.order = max(floors[0], *(1 + walk.order for walk in walks))
         wal.tick = max(floors[1], *(1 + walk.tick for walk in walks))
@@ -207,9 +206,11 @@ class Execution:
         for path in self._directory.strays:
             self._remove(path)
 
-    def _remove_leftovers(self) -> None:
-        """Remove what a checkpoint that was under way has left."""
+    def _remove_leftovers(self, whatever_it_costs: bool) -> None:
+        """Remove what a checkpoint that was under way has left, or the last process could not or did not remove."""
         try:
+            if self._identity.fresh or not (whatever_it_costs or worth_a_look(self._fs)):
+                return
             leftovers = Leftovers(self._fs, self._identity.store_id, self._start)
         except OSError as error:
             self._report.append(f"leftovers of checkpoints could not be looked for: {error}")

@@ -1,8 +1,8 @@
 """Files of checkpoints that no kept snapshot names: what a crash left of one that was under way, or of tidying up.
 
 Nothing was lost with them: a file becomes part of the store only when a snapshot names it. They are looked for after a
-stop that was not in good order, and removed only where everything that names files could be read: a file that seems to
-be nobody's because its snapshot is damaged stays.
+stop that was not in good order, and where few topics have files after any other; and removed only where everything that
+names files could be read: a file that seems to be nobody's because its snapshot is damaged stays.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from engine.segment.segment import TOPICS_DIR
 from engine.store.init import QUARANTINE_DIR
 from engine.store.snapshots import SNAPSHOTS_KEPT, Start, named_files, read_snapshot
 
+FEW_TOPICS: Final = 1000
+"""Directories of topics up to which every start looks for leftovers."""
 _TOPIC_DIR: Final = re.compile(r"[0-9a-f]{16}\Z")
 _SEGMENT_NAME: Final = re.compile(r"seg-(\d{20})-(\d{10})\.(data|idx|tags|\d+\.del)\Z")
 
@@ -50,6 +52,11 @@ class Leftovers:
         nobodys = [path for path in files if path not in named]
         # A snapshot goes before what it names, so that none is ever there without its files.
         self.paths = sorted(nobodys, key=lambda path: (path != snapshot_path(files[path]), path))
+
+
+def worth_a_look(fs: Fs) -> bool:
+    """Whether looking costs next to nothing. Raises `OSError`."""
+    return not fs.exists(TOPICS_DIR) or len(fs.list(TOPICS_DIR)) <= FEW_TOPICS
 
 
 def checkpoint_files(fs: Fs) -> dict[str, int]:
