@@ -21,6 +21,7 @@ import msgspec
 from engine.core import Core, Ticket
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
+from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
@@ -31,6 +32,7 @@ from topics_daemon.http1 import Connection
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
 from topics_daemon.pump import Pump
+from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
 from topics_daemon.sessions import Sessions
 from topics_daemon.worker import Worker
@@ -43,6 +45,8 @@ HEAD_BYTES_KEPT_MAX: Final = 2048
 """Longer heads are not remembered: they are rarely sent twice, and memory is bounded by the product."""
 TURNS_PER_CHORE: Final = 8
 """Turns between two looks for background work, which prepares space well ahead; who waits for space looks at once."""
+READERS_STOP_S: Final = 0.5
+"""How long a stop waits for reads that nobody is going to get an answer from."""
 TICK_MS_MAX: Final = 500
 """Longest time between two looks at the deadlines."""
 
@@ -135,6 +139,8 @@ class Daemon:
             config["stall_timeout_ms"] / 1000,
         )
         self.pump = Pump(self)
+        self.readers: Readers = cast(Readers, None)
+        """For handlers too."""
         self.sessions = Sessions(self)
         self._turn_due = False
         self._turns_to_chore = 0
@@ -205,8 +211,9 @@ class Daemon:
         """Take over a recovered engine, and begin to serve."""
         self.core = self.engine = core
         self.metrics.adopt(core)
-        self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._bug)
-        self._filler = Worker("chores", self.loop, fs, self._chore_done, self._bug)
+        self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._job_bug)
+        self._filler = Worker("chores", self.loop, fs, self._chore_done, self._job_bug)
+        self.readers = Readers(self, fs)
         self.serving = True
         self.wake()
 
@@ -217,6 +224,10 @@ class Daemon:
         else:
             ticket.on_done = on_done
         self.wake()
+
+    def answer_late(self, connection: Connection, head: Head, body: bytes, started_ns: int, job: ReadJob) -> None:
+        """A request needs a read that has to be waited for: answer it after that."""
+        Late(self, connection, head, body, started_ns, job)
 
     def wake(self) -> None:
         """Ask for a turn after everything that this loop iteration brings."""
@@ -320,6 +331,9 @@ class Daemon:
         self.internal_error(error)
         self.die(74)
 
+    def _job_bug(self, _job: Any, error: BaseException) -> None:
+        self._bug(error)
+
     die: Any = sys.exit
 
     def _tick(self) -> None:
@@ -334,6 +348,10 @@ class Daemon:
             was = self.core.read_only
             self._turns_to_chore = 0
             self._advance()
+            if self.core.damage.said:
+                said, self.core.damage.said = self.core.damage.said, []
+                for line in said:
+                    self.log.error("damage", said=line)
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
             self.wake()
@@ -346,6 +364,8 @@ class Daemon:
         if self._pulse is not None:
             self._pulse.cancel()
         clean = True
+        if self.core is not None:
+            self.readers.stop(READERS_STOP_S)
         for worker in (self._syncer, self._filler):
             if worker is not None:
                 clean = worker.stop(timeout_s) and clean

@@ -28,6 +28,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from engine.errors import Code, Refused, TopicsError
+from engine.topic.history import NotCached
 from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import Chunks, inflate, payload_too_large
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
@@ -112,6 +113,14 @@ class Exchange:
         """Give an error as the answer."""
         self.connection.daemon.metrics.refused(error)
         self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
+
+    def abandon(self) -> None:
+        """There will be no answer, or another exchange gives it."""
+        if self.answer is None:
+            self.answer = b""
+            if self.counted:
+                assert self.head is not None
+                self.head.caller.inflight -= 1
 
     def gone(self) -> None:
         """The client is gone; whoever waits on its behalf may stop."""
@@ -414,6 +423,9 @@ class Connection(asyncio.Protocol):
                 if len(self.pending) == 1:
                     self.only_pipelined = route.pipelines
                 return
+        except NotCached as lack:
+            daemon.answer_late(self, head, body, started_ns, lack.job)
+            return
         except TopicsError as error:
             daemon.metrics.refused(error)
             answer = error_answer(head, error, started_ns)

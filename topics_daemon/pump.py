@@ -110,7 +110,7 @@ class Pump:
     @property
     def lagging(self) -> int:
         """Streams that have something which they could not send yet."""
-        return sum(1 for stream in self._streams if stream.ready or stream.paused)
+        return sum(1 for stream in self._streams if stream.ready or stream.paused or stream.waits)
 
     # -- long polls ------------------------------------------------------------------------------------------------
 
@@ -177,12 +177,15 @@ class Pump:
             if not followers:
                 del self._followers[name]
 
-    def enqueue(self, stream: Stream) -> None:
-        """Put a stream in line, unless it is, or cannot be served now."""
+    def enqueue(self, stream: Stream, *, first: bool = False) -> None:
+        """Put a stream in line, unless it is, or cannot be served now; `first` for one that had its turn already."""
         if stream.queued or stream.paused or stream.ended:
             return
         stream.queued = True
-        self._line.append(stream)
+        if first:
+            self._line.appendleft(stream)
+        else:
+            self._line.append(stream)
         if not self._pass_due:
             self._pass_due = True
             self.daemon.loop.call_soon(self._pass)

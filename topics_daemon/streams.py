@@ -4,6 +4,10 @@ A stream keeps positions, not frames. It is told which of its topics may have so
 reads one page of the next such topic, writes it, and goes to the back of the line. It stops as soon as more than
 `AHEAD_BYTES` of what it wrote waits to be sent, and goes on when that has drained: a slow reader costs one frame, and
 catches up from the log.
+
+A page may need a read that has to be waited for. One such read at a time is on its way for a stream: the topic keeps
+its place, the stream's other topics go on as far as they need none, and nothing is asked again before it is there. A
+topic that cannot be read now is told as an error, and looked at again after a while.
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, TopicsError
+from engine.topic.history import NotCached, ReadJob
 from engine.types import Page
+from topics_daemon.answers import RETRY_AFTER_S
+from topics_daemon.readers import Asking
 from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, record_data, tombstone_data
 
 if TYPE_CHECKING:
@@ -29,8 +36,11 @@ class Stream:
     """The open stream of a session."""
 
     __slots__ = (
+        "_asking",
+        "_behind",
         "_live",
         "_pump",
+        "_reading",
         "connection",
         "ended",
         "held_bytes",
@@ -55,7 +65,17 @@ class Stream:
         """What it holds against the daemon's bound for all streams."""
         self._live: set[str] = set()
         """Topics whose passage from backlog to live has been told."""
+        self._reading: str | None = None
+        """The topic whose page needs a read that is on its way, or has just come."""
+        self._asking: Asking | None = None
+        self._behind: dict[str, None] = {}
+        """Topics that need one too, after it."""
         self.wrote_s = pump.now()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a page needs a read that is on its way."""
+        return self._reading is not None
 
     def open(self) -> None:
         """Answer the request with the head of the stream, and begin."""
@@ -71,7 +91,7 @@ class Stream:
     def note(self, name: str) -> None:
         """A topic has something new."""
         place = self.session.places[name]
-        if not place.gone and not self.ended:
+        if not place.gone and not self.ended and name != self._reading and name not in self._behind:
             self.ready[name] = None
             self._pump.enqueue(self)
 
@@ -89,9 +109,7 @@ class Stream:
 
     def gone(self) -> None:
         """The connection is lost."""
-        self.ended = True
-        self.ready.clear()
-        self._pump.remove(self)
+        self._stop()
 
     def stalled(self) -> None:
         """The reader has taken nothing for too long."""
@@ -106,11 +124,15 @@ class Stream:
             return
         data = json_data({"code": code, "error": error})
         self.connection.transport.write(event(b"error", data, self.session.position()))
-        self.ended = True
-        self.ready.clear()
-        self._pump.remove(self)
+        self._stop()
         self.connection.transport.close()
         self._pump.daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
+
+    def _stop(self) -> None:
+        self.ended = True
+        self.ready.clear()
+        self._settle()
+        self._pump.remove(self)
 
     def beat(self, now: float, now_ms: int) -> None:
         """Show life after a silence."""
@@ -126,11 +148,20 @@ class Stream:
         del self.ready[name]
         session = self.session
         place = session.places[name]
+        asking = self._asking if name == self._reading else None
+        if asking is not None:
+            asking.refresh()
         try:
             frame = frames.read(session, place)
+        except NotCached as lack:
+            self._wait(name, lack.job)
+            return
         except TopicsError as error:
             self.tell(self._failed(place, error))
             return
+        finally:
+            if asking is not None and not asking.waits:
+                self._settle()
         page = frame.page
         if session.alone and name in self._live and page.next_from_seq == page.head_seq and page.tombstone is None:
             # A live reader of one topic, by far the most frequent: everybody gets the same bytes.
@@ -170,11 +201,54 @@ class Stream:
             parts.append(event(b"caught-up", caught_up, session.position()))
         return parts
 
+    def _wait(self, name: str, job: ReadJob) -> None:
+        """A page needs a read: go on with this topic when it is done."""
+        if self._reading not in (None, name):
+            self._behind[name] = None
+            return
+        self._reading = name
+        self._asking = self._asking or Asking(self._pump.daemon.readers, self)
+        self._asking.wait(job)
+
+    def again(self) -> None:
+        """The read is done: it is this topic's turn."""
+        name = self._reading
+        assert name is not None
+        if self.paused:
+            # What was read is not kept for a reader that takes nothing.
+            self._settle()
+        self.ready = {name: None, **self.ready}
+        self._pump.enqueue(self, first=True)
+
+    def fail(self, error: TopicsError) -> None:
+        """The read cannot be done."""
+        name = self._reading
+        self._settle()
+        if name is not None:
+            self.tell(self._failed(self.session.places[name], error))
+        if self.ready:
+            self._pump.enqueue(self)
+
+    def _settle(self) -> None:
+        """No read is on its way any more: those that wait behind it may ask for theirs."""
+        self._reading = None
+        if self._asking is not None:
+            self._asking.done()
+            self._asking = None
+        if self._behind:
+            behind, self._behind = self._behind, {}
+            if not self.ended:
+                self.ready.update(behind)
+
     def _failed(self, place: Place, error: TopicsError) -> list[bytes]:
         """A page could not be read: the topic is gone, or the error passes."""
         if error.code is Code.TOPIC_NOT_FOUND:
             return self.topic_deleted(place)
-        shown = {"code": error.status, "error": error.code.value, "topics": [place.name]}
+        shown: dict[str, object] = {"code": error.status, "error": error.code.value, "topics": [place.name]}
+        wait_s = RETRY_AFTER_S.get(error.code)
+        if wait_s is not None:
+            shown["retry_after_ms"] = wait_s * 1000
+            self._pump.daemon.loop.call_later(wait_s, self.note, place.name)
         return [event(b"error", json_data(shown), self.session.position())]
 
     def topic_deleted(self, place: Place) -> list[bytes]:
@@ -183,6 +257,10 @@ class Stream:
             return []
         place.gone = True
         self.ready.pop(place.name, None)
+        self._behind.pop(place.name, None)
+        if place.name == self._reading:
+            self._settle()
+            self._pump.enqueue(self)
         self._pump.unfollow(self, place.name)
         said = {"topic": place.name, "head_seq": place.head, "reason": "deleted"}
         return [event(b"topic-deleted", json_data(said), self.session.position())]

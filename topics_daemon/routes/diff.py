@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from engine.errors import Refused, TopicsError, invalid
+from engine.errors import Code, Refused, TopicsError, invalid
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
+from engine.topic.history import NotCached, ReadJob
 from engine.types import Page, PageRequest, Tombstone
 from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, wants_lines
 from topics_daemon.http1 import Exchange
+from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class LongPoll(Exchange):
 class Poll(LongPoll):
     """A reader that waits for something new in one topic."""
 
-    __slots__ = ("_daemon", "_name", "_request", "_timer", "_warnings")
+    __slots__ = ("_asking", "_daemon", "_final", "_name", "_request", "_timer", "_warnings")
 
     def __init__(
         self,
@@ -126,27 +128,38 @@ class Poll(LongPoll):
         self._name = head.name
         self._request = request
         self._warnings = warnings
+        self._asking: Asking | None = None
+        self._final = False
+        """Whether it is answered with whatever there is."""
         self._timer: asyncio.TimerHandle = daemon.loop.call_later(wait_ms / 1000, self.expire)
         daemon.pump.await_topics(self, (self._name,))
 
     def poke(self) -> None:
         """The topic has changed: answer if there is anything to say."""
-        self._look(final=False)
+        if self._asking is None or not self._asking.waits:
+            self.again()
 
     def expire(self) -> None:
         """Answer with what there is."""
-        self._look(final=True)
+        self._final = True
+        self.poke()
 
-    def _look(self, *, final: bool) -> None:
+    def again(self) -> None:
+        """Look."""
         assert self.head is not None
         self._daemon.reading()
+        if self._asking is not None:
+            self._asking.refresh()
         try:
             page = self._daemon.engine.page(self._name, self._request)
+        except NotCached as lack:
+            self._asking = self._asking or Asking(self._daemon.readers, self)
+            self._asking.wait(lack.job)
+            return
         except TopicsError as error:
-            self._stop()
             self.fail(error)
             return
-        if not final and _has_nothing(page):
+        if not self._final and _has_nothing(page):
             return
         self._stop()
         if self._request.lines:
@@ -161,12 +174,18 @@ class Poll(LongPoll):
         assert self.head is not None
         return self.head.caller.refusal((self._name,))
 
+    def fail(self, error: TopicsError) -> None:
+        self._stop()
+        super().fail(error)
+
     def gone(self) -> None:
         self._stop()
 
     def _stop(self) -> None:
         self._timer.cancel()
         self._daemon.pump.forget(self, (self._name,))
+        if self._asking is not None:
+            self._asking.done()
 
 
 def _has_nothing(page: Page) -> bool:
@@ -235,30 +254,50 @@ _LENIENT_MANY: Final = msgspec.json.Decoder(LenientManyDiffIn)
 class ManyPages:
     """What several topics have for one reader, read one after the other within a bound of bytes."""
 
+    __slots__ = ("_daemon", "_left", "_max_bytes", "_parts", "bytes", "scanned", "telling")
+
     def __init__(self, daemon: Daemon, requests: dict[str, PageRequest], max_bytes: int) -> None:
+        self._daemon = daemon
+        self._max_bytes = max_bytes
+        self._left = list(reversed(requests.items()))
+        self._parts: list[bytes] = []
         self.bytes = 0
         self.scanned = 0
         self.telling = False
         """Whether there is something that a waiting reader should know at once: a tombstone, an error."""
-        parts: list[bytes] = []
-        for name, request in requests.items():
-            encoded = name.encode("ascii")
-            left = max(max_bytes - self.bytes, 1)
+
+    @property
+    def left(self) -> int:
+        """How many topics are not read yet."""
+        return len(self._left)
+
+    def read(self) -> None:
+        """Read the topics. Raises `NotCached`, and goes on from there when it is called again."""
+        while self._left:
+            name, request = self._left[-1]
+            left = max(self._max_bytes - self.bytes, 1)
             if request.max_bytes > left:
                 request = msgspec.structs.replace(request, max_bytes=left)
             try:
-                page = daemon.engine.page(name, request)
+                page = self._daemon.engine.page(name, request)
             except Refused as error:
-                self.telling = True
-                parts.append(b'"%b":%b' % (encoded, msgspec.json.encode({"error": error_shown(error)})))
+                self.refuse(error)
                 continue
-            daemon.touch(name)
+            self._daemon.touch(name)
+            self._left.pop()
+            encoded = name.encode("ascii")
             top, tail = page_ends(encoded, page)
             self.telling = self.telling or page.tombstone is not None
             self.bytes += sum(map(len, page.pieces))
             self.scanned += page.scanned
-            parts.append(b"".join([b'"%b":%b' % (encoded, top), *page.pieces, tail, b"}"]))
-        self.body = b",".join(parts)
+            self._parts.append(b"".join([b'"%b":%b' % (encoded, top), *page.pieces, tail, b"}"]))
+
+    def refuse(self, error: TopicsError) -> None:
+        """The next topic cannot be read: that is what its part of the answer says."""
+        name, _ = self._left.pop()
+        self.telling = True
+        shown = msgspec.json.encode({"error": error_shown(error)})
+        self._parts.append(b'"%b":%b' % (name.encode("ascii"), shown))
 
     def answer(self, head: Head, warnings: list[str], started_ns: int) -> bytes:
         """The whole answer."""
@@ -267,13 +306,29 @@ class ManyPages:
             self.scanned,
             warnings_tail(warnings),
         )
-        return respond(head, 200, b"".join([b'{"topics":{', self.body, tail]))
+        return respond(head, 200, b"".join([b'{"topics":{', b",".join(self._parts), tail]))
 
 
 class ManyPoll(LongPoll):
-    """A reader that waits until several topics together have enough for it."""
+    """A reader that waits until several topics together have enough for it, or for what it lacks to be read.
 
-    __slots__ = ("_daemon", "_max_bytes", "_min_bytes", "_requests", "_timer", "_warnings")
+    A topic that cannot be read, or not in time, is an error in its place in the answer, and takes nothing from others.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_daemon",
+        "_final",
+        "_lacking",
+        "_late",
+        "_max_bytes",
+        "_min_bytes",
+        "_pages",
+        "_poked",
+        "_requests",
+        "_timer",
+        "_warnings",
+    )
 
     def __init__(
         self,
@@ -290,18 +345,78 @@ class ManyPoll(LongPoll):
         self._requests = requests
         self._min_bytes, self._max_bytes, wait_ms = bounds
         self._warnings = warnings
+        self._asking: Asking | None = None
+        self._pages: ManyPages | None = None
+        """What has been read while something is lacking."""
+        self._lacking = 0
+        """How many topics were left when something was lacking."""
+        self._late: TopicsError | None = None
+        """The cold tier did not answer in time: nothing of it is waited for any more."""
+        self._poked = False
+        """Whether a topic has changed since they were begun."""
+        self._final = False
         self._timer: asyncio.TimerHandle = daemon.loop.call_later(wait_ms / 1000, self.expire)
         daemon.pump.await_topics(self, requests)
 
     def poke(self) -> None:
         """One of the topics has changed: answer if there is enough."""
-        pages = ManyPages(self._daemon, self._requests, self._max_bytes)
-        if pages.telling or pages.bytes >= self._min_bytes:
-            self._answer(pages)
+        if self._pages is not None:
+            self._poked = True
+        else:
+            self._look(ManyPages(self._daemon, self._requests, self._max_bytes))
 
     def expire(self) -> None:
         """Answer with what there is."""
-        self._answer(ManyPages(self._daemon, self._requests, self._max_bytes))
+        self._final = True
+        if self._pages is None:
+            self.poke()
+
+    def lack(self, pages: ManyPages, job: ReadJob) -> None:
+        """Go on with `pages` when the job is done."""
+        self._pages = pages
+        self._asking = self._asking or Asking(self._daemon.readers, self)
+        if pages.left != self._lacking:
+            self._lacking = pages.left
+            self._asking.forget()
+        self._asking.wait(job)
+
+    def again(self) -> None:
+        """What was lacking is there."""
+        pages, self._pages = self._pages, None
+        assert pages is not None
+        assert self._asking is not None
+        self._asking.refresh()
+        self._look(pages)
+
+    def fail(self, error: TopicsError) -> None:
+        pages, self._pages = self._pages, None
+        if pages is None or error.code is Code.INTERNAL or self.answer is not None:
+            self.gone()
+            super().fail(error)
+            return
+        if error.code is Code.COLD_UNAVAILABLE:
+            self._late = error
+        pages.refuse(error)
+        self._look(pages)
+
+    def _look(self, pages: ManyPages) -> None:
+        self._daemon.reading()
+        while True:
+            try:
+                pages.read()
+                break
+            except NotCached as lack:
+                if self._late is None or not lack.job.cold:
+                    self.lack(pages, lack.job)
+                    return
+                pages.refuse(self._late)
+        if self._asking is not None:
+            self._asking.done()
+        if self._final or pages.telling or pages.bytes >= self._min_bytes:
+            self._answer(pages)
+        elif self._poked:
+            self._poked = False
+            self.poke()
 
     def _answer(self, pages: ManyPages) -> None:
         assert self.head is not None
@@ -316,6 +431,9 @@ class ManyPoll(LongPoll):
     def gone(self) -> None:
         self._timer.cancel()
         self._daemon.pump.forget(self, self._requests)
+        self._pages = None
+        if self._asking is not None:
+            self._asking.done()
 
 
 def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
@@ -334,9 +452,17 @@ def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes,
     max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
     min_bytes = min(in_range(read.min_bytes, "min_bytes", 1), max_bytes)
     wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)
+    if daemon.draining:
+        wait_ms = 0
     daemon.reading()
     pages = ManyPages(daemon, requests, max_bytes)
-    if wait_ms and not daemon.draining and not pages.telling and pages.bytes < min_bytes:
-        ManyPoll(daemon, connection, head, requests, (min_bytes, max_bytes, wait_ms), warnings, started_ns)
+    bounds = (min_bytes, max_bytes, wait_ms)
+    try:
+        pages.read()
+    except NotCached as lack:
+        ManyPoll(daemon, connection, head, requests, bounds, warnings, started_ns).lack(pages, lack.job)
+        return None
+    if wait_ms and not pages.telling and pages.bytes < min_bytes:
+        ManyPoll(daemon, connection, head, requests, bounds, warnings, started_ns)
         return None
     return pages.answer(head, warnings, started_ns)

@@ -1,0 +1,268 @@
+"""Reads that have to wait for a disk: whoever lacks something waits here until it is in memory, then asks again.
+
+    asks ─ NotCached(job) ─► Asking.wait ─► pool: job.run ─► Core.read_done ─► its owner's `again` ─► asks ─► answered
+                                  │                                                    └─ NotCached(another job) ─┐
+                                  ◄───────────────────────────────────────────────────────────────────────────────┘
+
+Whoever wants the same shares one read. What was read stays with all who asked for it until they are answered
+(`Asking.refresh` puts it back before they ask again), so that everybody gets on, however little memory there is and
+whoever else reads. What nobody waits for any more is not begun.
+
+There are two pools: reads of the cold tier have threads of their own, so that one which hangs takes none from the
+disk's. Who waits for the cold tier waits for at most `COLD_DEADLINE_S`, then gets 503 `cold_unavailable`; the read goes
+on, for those who come later. A local disk has no deadline, as for everything else that is asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from engine.core import Ticket
+from engine.errors import TopicsError, cold_unavailable
+from engine.fs import Fs
+from engine.topic.history import NotCached, ReadJob
+from topics_daemon.http1 import Exchange
+from topics_daemon.worker import Worker
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.head import Head
+    from topics_daemon.http1 import Connection
+
+THREADS: Final = 4
+"""Reads of each pool that run at the same time: what a disk answers at once, and few stacks."""
+COLD_DEADLINE_S: Final = 10.0
+"""How long one request, or one page of a stream, waits for the cold tier."""
+READS_MAX: Final = 10_000
+"""Reads that one answer may need one after the other (a page examines at most 100,000 records, 256 at a time): more
+than that is a bug, which must not turn into a loop."""
+SLICE_S: Final = 0.002
+"""How long those whose reads are done are answered before the loop sees to its sockets again."""
+
+
+class Owner(Protocol):
+    """Whoever asks the engine for something."""
+
+    def again(self) -> None:
+        """What was lacking is there: ask again."""
+        ...
+
+    def fail(self, error: TopicsError) -> None:
+        """It cannot be had."""
+        ...
+
+
+class Asking:
+    """One owner's reads, from the first that it waits for until it is answered."""
+
+    __slots__ = ("_error", "_have", "_owner", "_read", "_readers", "_timer")
+
+    def __init__(self, readers: Readers, owner: Owner) -> None:
+        self._readers = readers
+        self._owner = owner
+        self._have: list[ReadJob] = []
+        self._read: _Read | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: TopicsError | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is no use in asking again yet."""
+        return self._read is not None
+
+    def wait(self, job: ReadJob) -> None:
+        """Call the owner's `again` (or `fail`) when the job is done."""
+        assert self._read is None, "who waits does not ask"
+        if len(self._have) >= READS_MAX:
+            raise RuntimeError("an answer does not get on, whatever is read for it")
+        if job.cold and self._timer is None:
+            self._timer = self._readers.daemon.loop.call_later(COLD_DEADLINE_S, self._expire)
+        self._read = self._readers.join(self, job)
+
+    def refresh(self) -> None:
+        """Just before asking again: put back into memory what others have driven out since."""
+        for job in self._have:
+            self._readers.daemon.engine.read_again(job)
+
+    def forget(self) -> None:
+        """What was read so far is not needed for what is asked next."""
+        self._have.clear()
+
+    def done(self) -> None:
+        """The owner is answered, or gone: let go of everything."""
+        self.forget()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._read is not None:
+            read, self._read = self._read, None
+            self._readers.leave(self, read)
+
+    def arrived(self, job: ReadJob, error: TopicsError | None) -> None:
+        """The read that it waits for is done, or cannot be; `resume` follows."""
+        self._have.append(job)
+        self._error = error
+
+    def resume(self) -> None:
+        """Go on, now that the loop has time for it."""
+        self._read = None
+        error, self._error = self._error, None
+        if error is not None:
+            self.fail(error)
+        else:
+            self._owner.again()
+
+    def fail(self, error: TopicsError) -> None:
+        """End it with an error."""
+        self.done()
+        self._owner.fail(error)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self.fail(cold_unavailable())
+
+
+class _Read:
+    """One job, and all who wait for it."""
+
+    __slots__ = ("asking", "job", "key")
+
+    def __init__(self, job: ReadJob, key: object) -> None:
+        self.job = job
+        self.key = key
+        self.asking: dict[Asking, None] = {}
+
+    def run(self, fs: Fs) -> None:
+        self.job.run(fs)
+
+
+class Readers:
+    """The reads that are on their way."""
+
+    def __init__(self, daemon: Daemon, fs: Fs) -> None:
+        self.daemon = daemon
+        self._local = Worker("read", daemon.loop, fs, self._done, self._failed, THREADS)
+        self._cold = Worker("read-cold", daemon.loop, fs, self._done, self._failed, THREADS)
+        self._reads: dict[object, _Read] = {}
+        self._ready: dict[Asking, None] = {}
+        """Those who can go on, in the order in which their reads were done."""
+        self._resume_due = False
+
+    def __len__(self) -> int:
+        """How many reads are on their way."""
+        return len(self._reads)
+
+    def join(self, asking: Asking, job: ReadJob) -> _Read:
+        """Wait for a job, together with whoever wants the same."""
+        key = job.key
+        read = self._reads.get(key)
+        if read is None:
+            read = self._reads[key] = _Read(job, key)
+            (self._cold if job.cold else self._local).submit(read)
+        read.asking[asking] = None
+        return read
+
+    def leave(self, asking: Asking, read: _Read) -> None:
+        """Wait no longer; what nobody waits for is not begun."""
+        read.asking.pop(asking, None)
+        self._ready.pop(asking, None)
+        if not read.asking and (self._cold if read.job.cold else self._local).withdraw(read):
+            del self._reads[read.key]
+
+    def stop(self, timeout_s: float) -> None:
+        """End the threads; what hangs in a disk is left there, for a read changes nothing."""
+        self._local.stop(timeout_s)
+        self._cold.stop(timeout_s)
+
+    def _done(self, read: _Read, error: OSError | None) -> None:
+        """A job is back from its thread."""
+        daemon = self.daemon
+        if error is not None:
+            daemon.log.error("a segment cannot be read", error=error)
+        try:
+            ticket = daemon.engine.read_done(read.job, error)
+        except Exception as bug:  # noqa: BLE001  # logged under an id, which those who asked get
+            self._failed(read, bug)
+            return
+        # Where damage was found, its records become a gap first, which takes a turn of the engine.
+        daemon.follow(ticket, partial(self._settled, read))
+
+    def _failed(self, read: _Read, bug: BaseException) -> None:
+        """A bug in a read costs the answers that need it, and no others."""
+        self._wake(read, self.daemon.internal_error(bug))
+
+    def _settled(self, read: _Read, ticket: Ticket[Any]) -> None:
+        self._wake(read, ticket.error)
+
+    def _wake(self, read: _Read, error: TopicsError | None) -> None:
+        del self._reads[read.key]
+        for asking in read.asking:
+            asking.arrived(read.job, error)
+            self._ready[asking] = None
+        read.asking.clear()
+        if self._ready and not self._resume_due:
+            # Not here: this may be inside of the engine's turn.
+            self._resume_due = True
+            self.daemon.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Let those go on whose reads are done, for one slice."""
+        self._resume_due = False
+        loop = self.daemon.loop
+        until = loop.time() + SLICE_S
+        while self._ready:
+            asking = next(iter(self._ready))
+            del self._ready[asking]
+            try:
+                asking.resume()
+            except Exception as error:  # noqa: BLE001  # logged under an id; costs one answer
+                asking.fail(self.daemon.internal_error(error))
+            if loop.time() > until:
+                break
+        if self._ready:
+            self._resume_due = True
+            loop.call_soon(self._resume)
+
+
+class Late(Exchange):
+    """A request that waits for a read: its handler, which has done nothing yet, is called again after it."""
+
+    __slots__ = ("_asking", "_body")
+
+    def __init__(
+        self, daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int, job: ReadJob
+    ) -> None:
+        super().__init__(connection, head, started_ns)
+        # What the client sends after it must see what it does, as if there were no wait.
+        connection.only_pipelined = False
+        self._body = body
+        self._asking = Asking(daemon.readers, self)
+        self._asking.wait(job)
+
+    def again(self) -> None:
+        """Call the handler again: it answers, lacks something else, or leaves the answer to an exchange of its own."""
+        connection, head = self.connection, self.head
+        assert head is not None
+        assert head.route is not None
+        self._asking.refresh()
+        try:
+            answer = head.route.handler(connection.daemon, connection, head, self._body, self.started_ns)
+        except NotCached as lack:
+            self._asking.wait(lack.job)
+            return
+        except TopicsError as error:
+            self._asking.done()
+            self.fail(error)
+            return
+        self._asking.done()
+        if answer is not None:
+            self.finish(answer)
+            return
+        self.abandon()
+        connection.pending.remove(self)
+
+    def gone(self) -> None:
+        self._asking.done()
+        self.abandon()
