@@ -151,3 +151,7 @@ class Engine:
             self.core.sync_done(job, outcome(job, self._fs))
         while (chore := self.core.chore()) is not None:
             self.core.chore_done(chore, outcome(chore, self._fs))
+        while self.core.keep_step():
+            pass
+        if (work := self.core.keep_job()) is not None:
+            self.core.keep_done(work, outcome(work, self._fs))

@@ -75,6 +75,18 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest time between background syncs under load."""
     quiet_ms: int = 1000
     """Silence after which a topic is marked quiet."""
+    checkpoint_bytes: int = 256 * MIB
+    """Log written since the last checkpoint after which the next one begins."""
+    checkpoint_ms: int = 300_000
+    """Longest time between checkpoints while anything is written."""
+    segment_max_events: int = 10_000
+    """Records after which a stretch of a topic's history is sealed."""
+    segment_max_bytes: int = 64 * MIB
+    """Bytes after which it is."""
+    segment_age_ms: int = 3_600_000
+    """Age of its newest record at which it is although it is smaller (but not tiny); 0: never."""
+    stop_checkpoint_bytes: int = 8 * MIB
+    """A stop in good order makes a checkpoint if more log than this would have to be read at the next start."""
     cache_bytes: int = 64 * MIB
     """Bound of the hot tails of all topics together."""
     on_corruption: OnCorruption = OnCorruption.ISOLATE

@@ -294,6 +294,21 @@ class TopicPut(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
+class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that is durable."""
+
+    number: int
+    topics: int
+    """Topics that it holds."""
+    segments: int
+    """Segments that were sealed for it."""
+    bytes: int
+    """What it wrote beside segments."""
+    took_ms: int
+    ts: int
+    """When it was done, in engine time."""
+
+
 class TopicDropped(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a drop."""
 

@@ -67,6 +67,8 @@ WHEN: Final[dict[Code, str]] = {
 
 
 ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
+    ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
+    ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
     ("GET", "/v0/health"): "the process is there, whatever the disk does; also `/healthz`",
     ("GET", "/v0/ready"): "recovered, not stopping, and taking writes; else 503; also `/readyz`",
     ("GET", "/v0/metrics"): "metrics as text for Prometheus; as JSON with `Accept: application/json`",

@@ -29,6 +29,7 @@ from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
 from topics_daemon.head import Bounds, Head
 from topics_daemon.http1 import Connection
+from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
 from topics_daemon.pump import Pump
@@ -146,6 +147,7 @@ class Daemon:
         self._turns_to_chore = 0
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
+        self._keeping: Keeping | None = None
         self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
         least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
@@ -211,9 +213,10 @@ class Daemon:
         """Take over a recovered engine, and begin to serve."""
         self.core = self.engine = core
         self.metrics.adopt(core)
-        self._syncer = Worker("sync", self.loop, fs, self._sync_done, self._job_bug)
-        self._filler = Worker("chores", self.loop, fs, self._chore_done, self._job_bug)
+        self._syncer = Worker("sync", self.loop, fs, self._sync_done, self.job_bug)
+        self._filler = Worker("chores", self.loop, fs, self._chore_done, self.job_bug)
         self.readers = Readers(self, fs)
+        self._keeping = Keeping(self, core, fs)
         self.serving = True
         self.wake()
 
@@ -249,7 +252,7 @@ class Daemon:
             core.turn()
             self._go_on(core)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
-            self._bug(error)
+            self.bug(error)
 
     def _go_on(self, core: Core) -> None:
         """After the engine has moved: start what is due, plan when to look again, and tell who waits."""
@@ -296,8 +299,9 @@ class Daemon:
                 self.wake()
             if self._syncer is not None:
                 self._go_on(self.core)
+            self.look_at_checkpoints()
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
-            self._bug(bug)
+            self.bug(bug)
 
     def _chore_done(self, chore: Any, error: OSError | None) -> None:
         assert self.core is not None
@@ -308,8 +312,13 @@ class Daemon:
         try:
             self.core.chore_done(chore, error)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
-            self._bug(bug)
+            self.bug(bug)
         self.wake()
+
+    def look_at_checkpoints(self) -> None:
+        """See whether one is due, or can go on."""
+        if self._keeping is not None:
+            self._keeping.look()
 
     def _beat(self) -> None:
         """A background sync is due."""
@@ -324,15 +333,15 @@ class Daemon:
             try:
                 self.core.advance()
             except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
-                self._bug(error)
+                self.bug(error)
 
-    def _bug(self, error: BaseException) -> None:
+    def bug(self, error: BaseException) -> None:
         """The engine's state can no longer be trusted: end at once, recovery knows what was acked (faults.md F15)."""
         self.internal_error(error)
         self.die(74)
 
-    def _job_bug(self, _job: Any, error: BaseException) -> None:
-        self._bug(error)
+    def job_bug(self, _job: Any, error: BaseException) -> None:
+        self.bug(error)
 
     die: Any = sys.exit
 
@@ -354,6 +363,7 @@ class Daemon:
                     self.log.error("damage", said=line)
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
+            self.look_at_checkpoints()
             self.wake()
         self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
@@ -366,8 +376,8 @@ class Daemon:
         clean = True
         if self.core is not None:
             self.readers.stop(READERS_STOP_S)
-        for worker in (self._syncer, self._filler):
+        for worker in (self._keeping, self._syncer, self._filler):
             if worker is not None:
                 clean = worker.stop(timeout_s) and clean
-        self._syncer = self._filler = None
+        self._keeping = self._syncer = self._filler = None
         return clean

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from engine.checkpoint.jobs import Job as KeepJob
 from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.commit import Commit
 from engine.core.damage import Damage
 from engine.core.ephemeral import Ephemeral
 from engine.core.jobs import outcome
+from engine.core.keeper import Keeper
 from engine.core.parking import Parking
 from engine.core.reads import Reads
 from engine.core.replay import Replay
@@ -42,6 +44,7 @@ from engine.topic.state import check_fits
 from engine.topic.tags import resolve_delete
 from engine.types import (
     AppendResult,
+    CheckpointDone,
     ConfigChanges,
     DeleteResult,
     Durability,
@@ -76,6 +79,7 @@ class Core(Reads):
         self._time_is_fresh = False
         self.parking = Parking()
         self.damage = Damage(self.catalog, self.commit, self._room, self._park, self.now)
+        self.keeper = Keeper(opened, self.wal, self.commit, self.catalog, clock, self.settings)
         self._next_second_ms = 0
 
     @classmethod
@@ -439,6 +443,22 @@ class Core(Reads):
                 self.commit.fail_shard(index)
         self.parking.retry(self._read_clocks())
 
+    def checkpoint(self) -> Ticket[CheckpointDone]:
+        """Make a checkpoint of everything up to now; whoever drives the engine does its steps and jobs."""
+        return self.keeper.ask()
+
+    def keep_step(self) -> bool:
+        """Do the loop's next slice of a checkpoint that is due or under way; whether to call again soon."""
+        return self.keeper.step(self._read_clocks())
+
+    def keep_job(self) -> KeepJob | None:
+        """A checkpoint's next job, to run wherever it may block; one at a time."""
+        return self.keeper.job()
+
+    def keep_done(self, job: KeepJob, error: OSError | None) -> None:
+        """The outcome of such a job; `keep_step` goes on from there."""
+        self.keeper.job_done(job, error, self._read_clocks())
+
     @property
     def fresh(self) -> set[Slot]:
         """Topics with something new for readers; whoever drives the engine clears it."""
@@ -476,6 +496,10 @@ class Core(Reads):
         self.closing = True
         self.parking.clear(_shutting_down())
         self._flush()
+        if self.keeper.problem is None and self.keeper.uncovered_bytes > self.settings.stop_checkpoint_bytes:
+            self.keeper.run_now(self.fs, self.now, self._flush)
+            while (chore := self.chore()) is not None:
+                self.chore_done(chore, outcome(chore, self.fs))
         self.ephemeral.release()
         self._flush()
         self.commit.mark_quiet(self.now(), everything=True)

@@ -216,3 +216,23 @@ class Extend:
         finally:
             fs.close(handle)
         replace_file(fs, MANIFEST_PATH, self._manifest)
+
+
+class Trim:
+    """Let MANIFEST say where the kept log begins, then remove the files that end before."""
+
+    __slots__ = ("_manifest", "logs", "shard")
+
+    def __init__(self, shard: int, logs: list[LogFile], manifest: bytes) -> None:
+        self.shard = shard
+        self.logs = logs
+        self._manifest = manifest
+
+    def run(self, fs: Fs) -> None:
+        """A file that cannot be removed is a leftover, which the next start removes."""
+        replace_file(fs, MANIFEST_PATH, self._manifest)
+        for log in self.logs:
+            try:
+                fs.unlink(log.path)
+            except OSError:
+                continue

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from engine.formats.frame import PADDINGS, FrameHeader, align_block, pack_checked, pack_u32, seed_of
@@ -25,7 +26,7 @@ from engine.formats.manifest import Manifest, ShardEntry, encode_meta
 from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.wal.chain import DATA_START, LogFile
-from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare
+from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare, Trim
 from engine.wal.reader import FrameReader
 from engine.wal.shard import GroupWrite, Shard, Staged, SyncJob
 
@@ -58,6 +59,8 @@ class Wal:
         self._chore: Chore | None = None
         self._look = True
         """Whether a chore may be needed: so that asking costs nothing in most ticks."""
+        self._trim_due = False
+        """Whether MANIFEST has to hear where the log begins now."""
         self._reader: FrameReader | None = None
         for shard in shards:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
@@ -214,7 +217,24 @@ class Wal:
                 if self._chore is not None:
                     self._look = True
                     return self._chore
-        return None
+        if self._trim_due:
+            self._trim_due = False
+            logs = [
+                log
+                for shard in self.shards
+                for log in shard.files
+                if log.end_lsn <= self._entries[shard.index].start_lsn and log != shard.current.log
+            ]
+            self._chore = Trim(0, logs, self.manifest())
+        return self._chore
+
+    def keep_from(self, starts: dict[int, int]) -> None:
+        """What lies below these positions of the shards is not needed any more; a chore removes its files."""
+        for shard, start_lsn in starts.items():
+            entry = self._entries[shard]
+            if start_lsn > entry.start_lsn:
+                self._entries[shard] = msgspec.structs.replace(entry, start_lsn=start_lsn)
+                self._trim_due = self._look = True
 
     def _chore_for(self, shard: Shard, now_ms: int) -> Chore | None:
         """What this shard needs next: usable space for what waits, then space ahead, then the next file."""
@@ -252,6 +272,9 @@ class Wal:
         assert chore is self._chore, "a chore that is not in flight"
         self._chore = None
         self._look = True
+        if isinstance(chore, Trim):
+            self._trimmed(chore, error)
+            return
         shard = self.shards[chore.shard]
         if error is not None:
             if error.errno in SPACE_ERRNOS:
@@ -275,6 +298,16 @@ class Wal:
                 if (file := shard.maybe_file_at(first_lsn)) is not None:
                     file.filled_lsn = filled_lsn
         shard.set_limit()
+
+    def _trimmed(self, chore: Trim, error: OSError | None) -> None:
+        """Take the outcome of a trim in. After an error all the files are still there, and the next one takes them."""
+        if error is not None:
+            return
+        gone = set(chore.logs)
+        for shard in self.shards:
+            shard.files = [log for log in shard.files if log not in gone]
+        if self._reader is not None:
+            self._reader.close()
 
     # --- reading and closing ------------------------------------------------------------------------------------
 
@@ -335,25 +368,11 @@ def _first_lsn(file: LogFile) -> int:
 
 
 def _naming(entry: ShardEntry, log: LogFile) -> ShardEntry:
-    return ShardEntry(
-        shard=entry.shard,
-        start_lsn=entry.start_lsn,
-        first_lsn=log.first_lsn,
-        run=log.run,
-        size=log.size,
-        end_lsn=entry.end_lsn,
-    )
+    return msgspec.structs.replace(entry, first_lsn=log.first_lsn, run=log.run, size=log.size)
 
 
 def _with_end(entry: ShardEntry, end_lsn: int) -> ShardEntry:
-    return ShardEntry(
-        shard=entry.shard,
-        start_lsn=entry.start_lsn,
-        first_lsn=entry.first_lsn,
-        run=entry.run,
-        size=entry.size,
-        end_lsn=end_lsn,
-    )
+    return msgspec.structs.replace(entry, end_lsn=end_lsn)
 
 
 def _packed(

@@ -15,12 +15,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench import report, rows_bulk, rows_http, rows_sse, servers
+from tests.bench import report, rows_bulk, rows_history, rows_http, rows_sse, servers
 from tests.bench.bare import loop_cpu_ms
 from tests.bench.figures import Row, Spread
 from tests.bench.rows_http import Plan
 
 WATCHERS = (1, 10, 100)
+SIZES = [100_000, 1_000_000, 10_000_000]
+"""Of the rows `sizes`, which run only when they are asked for: the last takes minutes and gigabytes."""
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 
 
@@ -31,6 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each server in a row")
     parser.add_argument("--seconds", type=int, default=1, help="how long a turn is")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many records the bulk rows move")
+    parser.add_argument("--sustained", type=float, default=20, help="seconds of the sustained ingest")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the scratch stores go")
     parser.add_argument("--save", type=Path, nargs="?", const=DOCS, help="write the results there (docs/benchmarks)")
     return parser.parse_args()
@@ -50,6 +53,16 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
         yield from rows_bulk.run_load(options.records, plan)
     if picked("tail ndjson"):
         yield from rows_bulk.run_tail(options.records, plan)
+    if "sizes" in picks:
+        yield from rows_history.run_sizes(SIZES, plan)
+    if picked("cold pages"):
+        yield from rows_history.run_cold(options.records, plan)
+    if picked("checkpoint"):
+        yield from rows_history.run_checkpoint(plan)
+    if picked("tag delete"):
+        yield from rows_history.run_tag_delete(options.records, plan)
+    if picked("sustained"):
+        yield from rows_history.run_sustained(options.sustained, plan)
 
 
 def main() -> int:

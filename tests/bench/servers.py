@@ -95,10 +95,10 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
             time.sleep(0.005)
 
 
-def spawn_topicsd(directory: Path, samples: Path | None = None) -> Server:
+def spawn_topicsd(directory: Path, samples: Path | None = None, options: tuple[str, ...] = ()) -> Server:
     """Start the daemon on a directory (which may hold a store) and wait until it is ready.
 
-    With `samples` it runs under the sampling profiler, which writes them there at the end.
+    With `samples` it runs under the sampling profiler, which writes them there at the end; `options` are its own.
     """
     topicsd = Path(sys.executable).with_name("topicsd")
     if not topicsd.exists():
@@ -107,7 +107,7 @@ def spawn_topicsd(directory: Path, samples: Path | None = None) -> Server:
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     directory.mkdir(parents=True, exist_ok=True)
-    arguments = [*command, "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port)]
+    arguments = [*command, "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port), *options]
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(arguments, env=environ, stdout=log, stderr=log)
     wait_for_port(process, port)

@@ -44,6 +44,8 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/watch", {"topics": {":topic": {}}}, {"read"}, "name"),
     ("GET", "/v0/watch/:param", None, {"read"}, "session"),
     ("GET", "/v0/metrics", None, {"read"}, "list"),
+    ("POST", "/v0/admin/checkpoint", None, {"admin"}, "whole"),
+    ("GET", "/v0/admin/store", None, {"admin"}, "whole"),
     ("GET", "/healthz", None, set(), "probe"),
     ("GET", "/readyz", None, set(), "probe"),
     ("GET", "/v0/health", None, set(), "probe"),
@@ -101,7 +103,8 @@ def test_each_cell_of_the_table(daemon: DaemonProcess, scopes: tuple[str, ...], 
             continue
         for name in (NONE, NEITHER) if method == "DELETE" else (MINE, FOREIGN):
             answer = ask(daemon, method, path.replace(":topic", name), with_name(body, name), key)
-            refused = not needed <= set(scopes) or (kind == "name" and bool(prefix) and not name.startswith(prefix))
+            foreign = kind == "whole" or (kind == "name" and not name.startswith(prefix))
+            refused = not needed <= set(scopes) or (bool(prefix) and foreign)
             cell = f"{method} {path} {body} with {key} on {name}"
             assert answer.status == 403 if refused else answer.status in (200, 201), f"{cell}: {answer}"
             if refused:

@@ -4,7 +4,10 @@
 - Nothing is acked before the condition of its class holds: what waits for the disk must be found in durable bytes
   behind durable names, what does not in the page cache; and before any ack, LOCK says `running` on the disk.
 - From the moment that a sync of the log begins, nothing is written to a page that held anything then.
-- A log file is removed only when each record in it that somebody was told of lies durable in another one.
+- A snapshot gets its name only when everything that it names is on the disk, with its name.
+- A log file is removed only when each live record in it that somebody was told of lies durable in another one, or in
+  files that both kept snapshots name.
+- A file of a segment, and a tails file, is removed only when neither kept snapshot names it.
 
 Records are found by the marks that `World` puts into each: the monitor needs no knowledge of formats.
 """
@@ -12,12 +15,16 @@ Records are found by the marks that `World` puts into each: the monitor needs no
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
+from engine.formats.header import FILE_HEADER_LEN
+from engine.formats.snapshot import SnapshotDecoder
+from engine.store.snapshots import named_files
 from tests.sim.disk import FakeDisk
 from tests.sim.media import PAGE, Cut, Dir, File
 from tests.sim.model import Record
 
-_MARK = re.compile(rb"mk[0-9]+-[0-9]+\.")
+MARK = re.compile(rb"mk[0-9]+-[0-9]+\.")
 
 
 class OrderError(AssertionError):
@@ -33,6 +40,8 @@ class OrderMonitor:
         self._locked = False
         self._synced_to: dict[int, int] = {}
         self._logs: dict[str, File] = {}
+        self.alive: Callable[[], set[bytes]] | None = None
+        """The marks of what is live, as far as anybody was told; None: of everything that was ever written."""
         self.started(disk)
 
     def started(self, disk: FakeDisk) -> None:
@@ -51,6 +60,8 @@ class OrderMonitor:
             self._written(disk)
         elif word == "unlink" and rest.startswith("wal/"):
             self._unlinked(disk, rest)
+        elif word == "unlink" and rest.startswith(("topics/", "meta/tails")):
+            self._dropped(disk, rest)
         if word in ("create", "rename", "unlink", "link"):
             self._logs = _logs(disk)
 
@@ -58,6 +69,22 @@ class OrderMonitor:
         node = dict(disk.nodes())[target]
         if isinstance(node, File) and any(change.data for change in node.pending):
             raise OrderError(f"{target} was renamed into place before its data was synced")
+        if isinstance(node, File) and target.startswith("meta/snapshot-"):
+            durable = disk.tree_after(Cut(0))
+            missing = sorted(path for path in _named(bytes(node.durable)) if durable.get(path) is None)
+            missing += sorted(
+                path
+                for path, other in disk.nodes()
+                if path in _named(bytes(node.durable)) and isinstance(other, File) and other.pending
+            )
+            if missing:
+                raise OrderError(f"{target} names {missing[:3]}, which are not on the disk")
+
+    def _dropped(self, disk: FakeDisk, path: str) -> None:
+        """A file of history is removed."""
+        for content in _snapshots(disk.tree_after(Cut(0))):
+            if path in _named(content):
+                raise OrderError(f"{path} is removed although a kept snapshot names it")
 
     def sync_begins(self, shard: int) -> None:
         """A sync of a shard begins: no page that holds anything of it by now is written again."""
@@ -80,10 +107,20 @@ class OrderMonitor:
         gone = self._logs.get(path)
         if gone is None:
             return
-        held = set(_MARK.findall(bytes(gone.cache))) & self._told
+        held = set(MARK.findall(bytes(gone.cache))) & self._told
+        if self.alive is not None:
+            held &= self.alive()
         for other, file in self._logs.items():
             if other != path:
-                held -= set(_MARK.findall(bytes(file.durable)))
+                held -= set(MARK.findall(bytes(file.durable)))
+        if held:
+            durable = disk.tree_after(Cut(0))
+            snapshots = _snapshots(durable)
+            kept = [
+                {mark for named in _named(content) for mark in MARK.findall(durable.get(named) or b"")}
+                for content in snapshots
+            ]
+            held -= set.intersection(*kept) if len(kept) == 2 else set()
         if held:
             raise OrderError(f"{path} is removed although only it holds {sorted(held)[:3]}")
 
@@ -96,7 +133,7 @@ class OrderMonitor:
             self._locked = True
         if volatile or not records:
             return
-        marks = [mark for record in records for mark in _MARK.findall(record.data)]
+        marks = [mark for record in records for mark in MARK.findall(record.data)]
         if len(marks) > 64:
             marks = [marks[0], marks[-1]]
         if synced:
@@ -107,6 +144,22 @@ class OrderMonitor:
         if missing:
             raise OrderError(f"acked {'as synced' if synced else ''} before it was: {missing[:3]}")
         self._told.update(marks)
+
+
+def _snapshots(tree: dict[str, bytes | None]) -> list[bytes]:
+    """The two newest snapshots that are on the disk."""
+    names = sorted(
+        (path for path in tree if path.startswith("meta/snapshot-") and path.endswith(".snap")), reverse=True
+    )
+    return [tree[path] or b"" for path in names[:2]]
+
+
+def _named(content: bytes) -> set[str]:
+    """The files that a snapshot names, itself not included."""
+    decoder = SnapshotDecoder()
+    decoder.feed(content[FILE_HEADER_LEN:])
+    snapshot = decoder.finish()
+    return {path for path in named_files(snapshot) if not path.startswith("meta/snapshot-")}
 
 
 def _logs(disk: FakeDisk) -> dict[str, File]:

@@ -16,6 +16,7 @@ import msgspec
 from engine.errors import Refused, Unavailable
 from engine.limits import EngineSettings, Limits
 from engine.types import ConfigChanges, Match
+from tests.sim import scenarios_history as history
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Cut
@@ -486,6 +487,25 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("full-disk", _full_disk, ROOMY, capacity=1024 * 1024, lags=(0,)),
     Scenario("two-shards", _two_shards, TWO),
     Scenario("two-shards-rotating", _two_shards_rotating, TWO),
+    *(
+        Scenario(f"history-{name}", run, settings)
+        for name, run, settings in (
+            ("seal", history.seal, history.SMALL),
+            ("tails", history.tails, history.SMALL),
+            ("trim", history.trim, history.SMALL),
+            ("meanwhile", history.meanwhile, history.SMALL),
+            ("deletes", history.deletes, history.SMALL),
+            ("caps", history.caps, history.SMALL),
+            ("ages", history.ages, history.SMALL),
+            ("retries", history.retries, history.SMALL),
+            ("ephemeral", history.ephemeral, history.SMALL),
+            ("gaps", history.gaps, history.SMALL),
+            ("lives", history.lives, history.SMALL),
+            ("stops", history.stops, history.STOPPING),
+            ("shards", history.shards, history.TWO_SMALL),
+            ("drops", history.drops, history.SMALL),
+        )
+    ),
 )
 
 
@@ -546,6 +566,7 @@ ALPHABET: dict[str, Script] = {
     "class": _put_if_absent,
     "drop": lambda world: world.drop("t"),
     "quiet": _settle_quiet,
+    "checkpoint": lambda world: world.checkpoint(),
     "stop": lambda world: _ignore(world.stop().start()),
     "kill": lambda world: _ignore(world.kill().start()),
     "power": lambda world: _ignore(world.power_off().start()),

@@ -27,7 +27,7 @@ from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
 from tests.sim.model import Append, Configure, Create, Delete, Drop, Op, Record, selected
-from tests.sim.monitor import OrderMonitor
+from tests.sim.monitor import MARK, OrderMonitor
 from tests.sim.oracle import Crash, Oracle, Step
 from tests.sim.view import View, look
 
@@ -84,6 +84,7 @@ class World:
         self.wrap = wrap
         self.limits = limits if limits is not None else Limits()
         self.monitor = OrderMonitor(self.disk)
+        self.monitor.alive = self._marks_alive
         self.probe: Callable[[World, str], None] = lambda world, what: None
         self.watched = True
         """Whether crashes are looked at now."""
@@ -185,6 +186,10 @@ class World:
             self._advance_sync(job.shard, sync)
         while (chore := core.chore()) is not None:
             core.chore_done(chore, _outcome(chore, self._fs))
+        while core.keep_step():
+            pass
+        if (work := core.keep_job()) is not None:
+            core.keep_done(work, _outcome(work, self._fs))
 
     @property
     def _fs(self) -> Fs:
@@ -234,6 +239,21 @@ class World:
                 return
             self.step(0.25 if count < STEPS_MAX // 2 else 100)
         raise WrongError("an answer never comes")
+
+    def _marks_alive(self) -> set[bytes]:
+        """The texts of all records that the oracle holds for live now."""
+        alive: set[bytes] = set()
+        for name in self.oracle.lines:
+            model = self.oracle.tip(name)
+            if model is not None:
+                for record in model.live.values():
+                    alive.update(MARK.findall(record.data))
+        return alive
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint, and let it be tidied up after."""
+        self.wait(self.core.checkpoint())
+        self.work()
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"engine.segment"}),
     frozenset({"engine.topic", "engine.queue", "engine.routers", "engine.wal"}),
     frozenset({"engine.store", "engine.delivery"}),
+    frozenset({"engine.checkpoint"}),
     frozenset({"engine.core"}),
     frozenset({"engine.driver", "engine.tools", "engine.export"}),
     frozenset({"topics_daemon"}),

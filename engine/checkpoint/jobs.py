@@ -1,0 +1,246 @@
+"""The slow half of a checkpoint: what is copied, written, synced and read back off the loop.
+
+A job touches nothing that the loop owns: what it needs was taken down before, what it made is carried back. If it
+raises, the files that it made are gone again as far as possible, and nothing of it counts.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from xxhash import xxh3_64
+
+from engine.checkpoint.sources import Readers, Source
+from engine.errors import StoreDamaged
+from engine.formats.snapshot import META_DIR, Globals, SegmentEntry, TopicImage, encode_sections, snapshot_path
+from engine.fs import Fs, OpenMode, write_whole
+from engine.segment.build import Built, Run, build
+from engine.segment.reader import DamagedSegment
+from engine.segment.segment import Segment
+from engine.segment.write import READ_BACK, TailsWriter, remove, write_deletes, write_segment
+from engine.store.snapshots import entry_of
+from engine.tagset import TagSet
+from engine.topic.block import Block
+from engine.topic.state import Topic
+from engine.types import TopicConfig
+from engine.wal.chain import TMP_SUFFIX
+
+_WRITE_BYTES: Final = 1 << 20
+
+OpenReaders = Callable[[Fs], Readers]
+
+
+class Taken(Protocol):
+    """One topic as it was taken down (engine/core/images.py)."""
+
+    @property
+    def image(self) -> TopicImage: ...
+
+    @property
+    def config(self) -> TopicConfig: ...
+
+    @property
+    def deletes(self) -> list[tuple[Segment, SegmentEntry, list[tuple[int, int]]]]: ...
+
+
+class Copy:
+    """Some neighbouring blocks of a topic on their way into one segment or piece.
+
+    segment, tags   what became of them, once the job is done; None when what was read was damaged (`why`)
+    """
+
+    __slots__ = ("blocks", "count", "first_seq", "segment", "sources", "tags", "topic", "why")
+
+    def __init__(self, topic: Topic, blocks: list[Block], sources: list[Source]) -> None:
+        self.topic = topic
+        self.blocks = blocks
+        self.sources = sources
+        self.first_seq = blocks[0].first_seq
+        self.count = blocks[-1].last_seq - self.first_seq + 1
+        self.segment: Segment | None = None
+        self.tags: TagSet | None = None
+        self.why: str | None = None
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    def build(self, readers: Readers) -> Built | None:
+        """The bytes; None when nothing is live any more, or some of it does not check (`why`). Raises `OSError`."""
+        runs: list[Run] = []
+        try:
+            for source in self.sources:
+                runs += source.runs(readers)
+        except (DamagedSegment, StoreDamaged) as error:
+            self.why = str(error)
+            return None
+        self.sources = []
+        return build(self.topic.id, self.first_seq, self.count, runs) if runs else None
+
+
+class SealJob:
+    """Write segments."""
+
+    def __init__(
+        self, copies: list[Copy], open_readers: OpenReaders, store_id: bytes, now_ms: int, number: int
+    ) -> None:
+        self.copies = copies
+        self._open_readers = open_readers
+        self._store_id = store_id
+        self._now_ms = now_ms
+        self._number = number
+
+    def run(self, fs: Fs) -> None:
+        """Raises `OSError`; the segments that were finished before stay, and count."""
+        readers = self._open_readers(fs)
+        try:
+            for copy in self.copies:
+                built = copy.build(readers)
+                if built is not None:
+                    copy.segment = write_segment(fs, self._store_id, self._now_ms, self._number, built)
+                    copy.tags = built.tag_set
+        finally:
+            readers.close()
+
+
+class Piece:
+    """What of a captured topic goes into the tails file, and what its entry will say."""
+
+    __slots__ = ("captured", "copy", "live", "replaces", "size")
+
+    def __init__(self, captured: Taken, copy: Copy, live: int, size: int, replaces: list[Segment]) -> None:
+        self.captured = captured
+        self.copy = copy
+        self.live = live
+        self.size = size
+        self.replaces = replaces
+        """Older pieces that it holds the records of."""
+
+
+class SnapshotJob:
+    """Write the tails file, the deleted rows of segments, and the snapshot that names all of it.
+
+    The log is on disk up to everything that was captured before this is run.
+    """
+
+    def __init__(
+        self,
+        captured: Sequence[Taken],
+        pieces: list[Piece],
+        globals_: Globals,
+        open_readers: OpenReaders,
+        store_id: bytes,
+    ) -> None:
+        self.captured = captured
+        self.pieces = pieces
+        self.globals = globals_
+        self.tails_bytes = 0
+        """Size of the tails file; 0 when there was nothing to put into one."""
+        self.snapshot_bytes = 0
+        self._open_readers = open_readers
+        self._store_id = store_id
+        self._made: list[str] = []
+
+    def run(self, fs: Fs) -> None:
+        """Raises `OSError`: then nothing of it is there, or at least nothing names it."""
+        try:
+            if self.pieces:
+                self._write_tails(fs)
+            for found in self.captured:
+                for segment, entry, rows in found.deletes:
+                    self._write_deletes(fs, segment, entry, rows)
+            self._write_snapshot(fs)
+        except BaseException:
+            remove(fs, self._made)
+            raise
+
+    def _write_tails(self, fs: Fs) -> None:
+        writer = TailsWriter(fs, self._store_id, self.globals.created_ms, self.globals.number)
+        self._made.append(writer.path)
+        readers = self._open_readers(fs)
+        try:
+            for piece in self.pieces:
+                self._add(writer, piece, readers)
+            self.tails_bytes = writer.size
+            writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        finally:
+            readers.close()
+
+    @staticmethod
+    def _add(writer: TailsWriter, piece: Piece, readers: Readers) -> None:
+        copy = piece.copy
+        built = copy.build(readers)
+        if built is None:
+            if copy.why is not None and not all(block.segment for block in copy.blocks):
+                raise OSError(errno.EIO, f"topic {copy.topic.name!r}: {copy.why}")
+            return
+        copy.segment = writer.add(built)
+        copy.tags = built.tag_set
+        image = piece.captured.image
+        gone = {(segment.number, segment.offset) for segment in piece.replaces}
+        kept = [entry for entry in image.segments if not entry.offset or (entry.number, entry.offset) not in gone]
+        image.segments = sorted(
+            [*kept, entry_of(copy.segment, piece.live, piece.size, copy.tags)], key=lambda entry: entry.first
+        )
+
+    def _write_deletes(self, fs: Fs, segment: Segment, entry: SegmentEntry, rows: list[tuple[int, int]]) -> None:
+        if not rows and not entry.deletes:
+            return
+        version = entry.deletes + 1
+        entry.digest = write_deletes(fs, self._store_id, self.globals.created_ms, segment, version, rows)
+        entry.deletes = version
+        self._made.append(segment.del_path(version))
+
+    def _write_snapshot(self, fs: Fs) -> None:
+        path = snapshot_path(self.globals.number)
+        temporary = path + TMP_SUFFIX
+        if fs.exists(temporary):
+            fs.unlink(temporary)
+        handle = fs.open(temporary, OpenMode.CREATE)
+        self._made.append(temporary)
+        try:
+            written, offset, waiting = xxh3_64(), 0, b""
+            topics = ((found.image, found.config) for found in self.captured)
+            for part in encode_sections(topics, self.globals, self._store_id):
+                written.update(part)
+                waiting += part
+                if len(waiting) >= _WRITE_BYTES:
+                    write_whole(fs, handle, (waiting,), offset)
+                    offset, waiting = offset + len(waiting), b""
+            write_whole(fs, handle, (waiting,), offset)
+            self.snapshot_bytes = offset + len(waiting)
+            fs.fdatasync(handle)
+            _check_written(fs, handle, written.intdigest(), path)
+        finally:
+            fs.close(handle)
+        fs.rename(temporary, path)
+        self._made.append(path)
+        fs.fsync_dir(META_DIR)
+
+
+def _check_written(fs: Fs, handle: int, digest: int, path: str) -> None:
+    """Read back what was written. Raises `OSError`."""
+    found, offset = xxh3_64(), 0
+    while part := fs.pread(handle, READ_BACK, offset):
+        found.update(part)
+        offset += len(part)
+    if found.intdigest() != digest:
+        raise OSError(errno.EIO, "what was written does not read back", path)
+
+
+class RemoveJob:
+    """Remove files that no kept snapshot names. What cannot be removed is a leftover for the next start."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    def run(self, fs: Fs) -> None:
+        remove(fs, self.paths)
+
+
+Job = SealJob | SnapshotJob | RemoveJob

@@ -1,0 +1,168 @@
+"""Where the bytes of a block come from when they are copied into a segment: memory, the log, or an older segment.
+
+A source is made on the loop, where it takes down what it needs, and read off it: a hot block's payload stays as it is
+while something refers to it, frames and segments are there until a later checkpoint has made them superfluous. What is
+dead by then is left out; which seqs that are is taken down with the source.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from operator import sub
+from typing import Protocol
+
+from engine.formats.append import decode_append_body
+from engine.fs import Fs
+from engine.segment.build import Run, times_of
+from engine.segment.reader import SegmentFiles
+from engine.segment.segment import Segment
+from engine.topic.block import Block, Bytes, Lens
+from engine.topic.state import Topic
+from engine.wal.chain import LogFile
+from engine.wal.reader import FrameReader
+
+Live = list[tuple[int, int]]
+"""Inclusive ranges of seqs, ascending."""
+
+
+class Readers:
+    """What sources are read through, off the loop: log files and segments, opened for one job."""
+
+    def __init__(self, fs: Fs, store_id: bytes, seed: int, logs: dict[int, list[LogFile]]) -> None:
+        self.segments = SegmentFiles(fs, store_id)
+        self._frames = FrameReader(fs, seed)
+        self._logs = logs
+
+    def frame(self, shard: int, lsn: int) -> tuple[int, int, bytes, Lens, Lens | None, Lens | None, Lens | None]:
+        """First seq, ts, fragments, strides and columns of an Append frame."""
+        files = self._logs[shard]
+        file = files[bisect_right(files, lsn, key=_first_lsn) - 1]
+        header, body = self._frames.read(file, lsn)
+        rendered = decode_append_body(header.flags, header.records, body).rendered
+        return (
+            header.first_seq,
+            header.ts,
+            rendered.fragments,
+            rendered.strides,
+            rendered.node_lens,
+            rendered.meta_lens,
+            rendered.tag_lens,
+        )
+
+    def close(self) -> None:
+        """Give all handles back."""
+        self._frames.close()
+        self.segments.close()
+
+
+class Source(Protocol):
+    """The records of one block."""
+
+    def runs(self, readers: Readers) -> Iterator[Run]:
+        """Its live records. Raises `DamagedSegment`, `StoreDamaged`, `OSError`."""
+        ...
+
+
+def source_of(topic: Topic, block: Block) -> Source:
+    """The source of a closed block, as of now."""
+    first, last = max(block.first_seq, topic.earliest_seq), block.last_seq
+    live = list(topic.live_runs(first, last)) if first <= last else []
+    if block.segment is not None:
+        return _FromSegment(block.segment, live)
+    if block.data is not None:
+        return _FromMemory(block, live)
+    return _FromLog(block, live)
+
+
+class _FromMemory:
+    """A hot block."""
+
+    __slots__ = ("_bounds", "_columns", "_data", "_first_seq", "_live", "_times")
+
+    def __init__(self, block: Block, live: Live) -> None:
+        self._data, self._bounds = block.whole()
+        self._first_seq = block.first_seq
+        self._times = (block.first_ts, block.last_ts)
+        self._columns = (block.node_lens, block.meta_lens, block.tag_lens)
+        self._live = live
+
+    def runs(self, readers: Readers) -> Iterator[Run]:
+        data, bounds = self._data, self._bounds
+        first_ts, last_ts = self._times
+        ts: int | array[int] = first_ts
+        if first_ts != last_ts:
+            ts = times_of(data, _strides(bounds), self._first_seq, first_ts, last_ts)
+        yield from _parts(self._first_seq, data, bounds, ts, self._columns, self._live)
+
+
+class _FromLog:
+    """A cold block: its frames."""
+
+    __slots__ = ("_live", "_lsns", "_shard")
+
+    def __init__(self, block: Block, live: Live) -> None:
+        assert block.lsns is not None, "a cold block knows its frames"
+        self._shard = block.shard
+        self._lsns = block.lsns[:]
+        self._live = live
+
+    def runs(self, readers: Readers) -> Iterator[Run]:
+        for lsn in self._lsns:
+            first_seq, ts, data, strides, *columns = readers.frame(self._shard, lsn)
+            last_seq = first_seq + len(strides) - 1
+            live = [(max(a, first_seq), min(b, last_seq)) for a, b in self._live if a <= last_seq and b >= first_seq]
+            bounds = array("I", accumulate(strides, initial=0))
+            yield from _parts(first_seq, data, bounds, ts, (columns[0], columns[1], columns[2]), live)
+
+
+class _FromSegment:
+    """A sealed block: its chunks."""
+
+    __slots__ = ("_live", "_segment")
+
+    def __init__(self, segment: Segment, live: Live) -> None:
+        self._segment = segment
+        self._live = live
+
+    def runs(self, readers: Readers) -> Iterator[Run]:
+        base = self._segment.first_seq
+        for first, last in self._live:
+            chunks = readers.segments.chunks(self._segment, first - base, last - base + 1)
+            assert chunks is not None, "a read that may wait always has an answer"
+            for chunk in chunks:
+                start = base + chunk.first_row
+                live = [(max(first, start), min(last, start + chunk.count - 1))]
+                columns = (chunk.node_lens, chunk.meta_lens, chunk.tag_lens)
+                yield from _parts(start, chunk.data, chunk.bounds, chunk.ts, columns, live)
+
+
+def _parts(
+    first_seq: int,
+    data: Bytes,
+    bounds: Lens,
+    ts: int | array[int],
+    columns: tuple[Lens | None, Lens | None, Lens | None],
+    live: Live,
+) -> Iterator[Run]:
+    """The live stretches of some records. The bytes are not copied."""
+    count = len(bounds) - 1
+    flat = memoryview(data)
+    for first, last in live:
+        start, stop = first - first_seq, last - first_seq + 1
+        whole = start == 0 and stop == count
+        part = flat[bounds[start] : bounds[stop] - 1]
+        strides = _strides(bounds if whole else bounds[start : stop + 1])
+        times = ts if isinstance(ts, int) or whole else ts[start:stop]
+        nodes, metas, tags = (None if lens is None else lens if whole else lens[start:stop] for lens in columns)
+        yield Run(first, part, strides, times, nodes, metas, tags)
+
+
+def _strides(bounds: Lens) -> Lens:
+    return array("I", map(sub, memoryview(bounds)[1:], bounds))
+
+
+def _first_lsn(file: LogFile) -> int:
+    return file.first_lsn

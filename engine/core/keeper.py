@@ -1,0 +1,479 @@
+"""Checkpoints: history is sealed, everything else taken down, and then the log is let go of (storage.md §6).
+
+    IDLE ─due or asked─► SEAL ─────────► TAKE ──────────► SYNC ──────────► WRITE ─────────────► IDLE
+                         blocks that     every topic's    the log up to    tails, .del files,   blocks in tails are
+                         are full go     image, each at   all that was     snapshot: one job    switched, the log is
+                         into segments   its own place    taken down                            trimmed, files removed
+
+The loop's part comes in slices (`step`), the rest as jobs for a thread (`job`, `job_done`); writes go on all the while.
+A segment takes the place of its blocks as soon as it is on disk: it holds the same records, and the log still has them
+should no snapshot ever name it. What is left of the log begins where *both* kept snapshots end, and a file is removed
+when neither names it, so that one bad snapshot costs time and nothing else.
+
+Any error leaves things as they are: the older snapshots and the log say everything. It is tried again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final
+
+from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
+from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
+from engine.checkpoint.sources import Readers, source_of
+from engine.clock import Clock
+from engine.core.catalog import Catalog
+from engine.core.commit import Commit
+from engine.core.images import Captured, capture, cut_of, dropped_of
+from engine.core.jobs import outcome
+from engine.core.slot import Slot
+from engine.core.ticket import Ticket
+from engine.errors import Code, Unavailable
+from engine.formats.snapshot import Globals, ShardCut, snapshot_path
+from engine.fs import Fs
+from engine.limits import EngineSettings
+from engine.segment.segment import Segment, tails_path
+from engine.store.recovery import OpenedStore
+from engine.topic.block import Block
+from engine.topic.state import Topic
+from engine.types import CheckpointDone
+from engine.wal.wal import Wal
+
+SLICE_NS: Final = 1_000_000
+"""How long one step works on the loop."""
+SEAL_BYTES: Final = 32 * 1024 * 1024
+"""Bytes that one job seals at most (and one segment more): they are held in memory meanwhile."""
+RETRY_MS_MIN: Final = 1_000
+RETRY_MS_MAX: Final = 300_000
+"""Pause after a checkpoint that failed, doubled each time."""
+
+
+class Phase(Enum):
+    """Where a checkpoint is."""
+
+    IDLE = "idle"
+    SEAL = "seal"
+    TAKE = "take"
+    SYNC = "sync"
+    WRITE = "write"
+
+
+class Keeper:
+    """The checkpoints of one store; owned by the loop."""
+
+    def __init__(
+        self, opened: OpenedStore, wal: Wal, commit: Commit, catalog: Catalog, clock: Clock, settings: EngineSettings
+    ) -> None:
+        self.phase = Phase.IDLE
+        self.problem: str | None = None
+        """Why the last attempt failed; None when it did not."""
+        self.last: CheckpointDone | None = None
+        """The last one that this process made."""
+        self.failures = 0
+        self._wal = wal
+        self._commit = commit
+        self._catalog = catalog
+        self._clock = clock
+        self._settings = settings
+        self._store_id = opened.store_id
+        self._number = opened.last_number
+        self._kept: list[tuple[int, list[ShardCut]]] = opened.checkpoints[-2:]
+        """The snapshots that are kept: number and cuts, the older one first."""
+        self._asked: list[Ticket[CheckpointDone]] = []
+        self._answering: list[Ticket[CheckpointDone]] = []
+        self._forced = opened.force_checkpoint
+        self._next_ms: int | None = None
+        self._retry_ms = 0
+        self._pause_ms = RETRY_MS_MIN
+        self._covered = self._position()
+        """How much log there was when the last checkpoint began."""
+        self._slots: list[Slot] = []
+        self._at = 0
+        self._copies: list[Copy] = []
+        self._copied_bytes = 0
+        self._sealed = 0
+        self._cuts: list[ShardCut] = []
+        self._taken: list[Captured] = []
+        self._taken_slots: list[Slot] = []
+        self._pieces: list[Piece] = []
+        self._needed: dict[int, int] = {}
+        self._began_ns = 0
+        self._began_ms = 0
+        self._job: Job | None = None
+        self._running: Job | None = None
+        self._superfluous: list[tuple[int, list[str]]] = []
+        """Files that no snapshot from a number on names: they go when the older kept one has that number."""
+        self._tails_live: dict[int, int] = {}
+        """How many pieces of each tails file are some topic's."""
+        self._tails_size: dict[int, int] = {}
+        self._tails_used: dict[int, int] = {}
+        self._count_tails()
+
+    # -- when ------------------------------------------------------------------------------------------------------
+
+    def ask(self) -> Ticket[CheckpointDone]:
+        """A checkpoint that holds everything up to now."""
+        ticket: Ticket[CheckpointDone] = Ticket()
+        self._asked.append(ticket)
+        return ticket
+
+    @property
+    def active(self) -> bool:
+        """Whether one is under way."""
+        return self.phase is not Phase.IDLE
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether one should begin now."""
+        if self.active or now_ms < self._retry_ms:
+            return False
+        if self._asked or self._forced:
+            return True
+        written = self._position() - self._covered
+        if self._next_ms is None or not written:
+            self._next_ms = now_ms + self._settings.checkpoint_ms
+            return False
+        return written >= self._settings.checkpoint_bytes or now_ms >= self._next_ms
+
+    @property
+    def uncovered_bytes(self) -> int:
+        """How much log there is that no checkpoint covers."""
+        return self._position() - self._covered
+
+    def _position(self) -> int:
+        return sum(shard.tip_lsn for shard in self._wal.shards)
+
+    # -- the drive -------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> bool:
+        """Do a slice of what the loop has to do; whether to call again soon."""
+        if self.phase is Phase.IDLE:
+            if not self.is_due(now_ms):
+                return False
+            self._begin(now_ms)
+        if self._job is not None or self._running is not None:
+            return False
+        until = self._clock.boot_ns() + SLICE_NS
+        if self.phase is Phase.SEAL:
+            self._seal_some(now_ms, until)
+        elif self.phase is Phase.TAKE:
+            self._take_some(until)
+        if self.phase is Phase.SYNC:
+            return self._is_synced()
+        return self._job is None
+
+    def job(self) -> Job | None:
+        """A job to run in a thread, one at a time."""
+        if self._running is not None or self._job is None:
+            return None
+        self._running, self._job = self._job, None
+        return self._running
+
+    def job_done(self, job: Job, error: OSError | None, now_ms: int) -> None:
+        """The outcome of a job."""
+        assert job is self._running, "a job that is not in flight"
+        self._running = None
+        if isinstance(job, RemoveJob):
+            return
+        if isinstance(job, SealJob):
+            self._switch(job.copies)
+            if error is None:
+                self._copies, self._copied_bytes = [], 0
+                return
+        elif error is None:
+            self._done(job, now_ms)
+            return
+        self._fail(error, now_ms)
+
+    def run_now(self, fs: Fs, now: Callable[[], int], flush: Callable[[], None]) -> None:
+        """Make a checkpoint here and now, before a stop; when it fails the log still says everything.
+
+        `flush` brings the log to the disk.
+        """
+        ticket = self.ask()
+        while not ticket.done and self.problem is None:
+            self.step(now())
+            if (job := self.job()) is not None:
+                self.job_done(job, outcome(job, fs), now())
+            flush()
+        if (job := self.job()) is not None:
+            self.job_done(job, outcome(job, fs), now())
+
+    def _begin(self, now_ms: int) -> None:
+        self._number += 1
+        self._answering, self._asked = self._asked, []
+        self._forced = False
+        self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
+        self._covered = self._position()
+        self._slots, self._at = list(self._catalog.by_id.values()), 0
+        self._copies, self._copied_bytes, self._sealed = [], 0, 0
+        self.phase = Phase.SEAL
+
+    def _fail(self, error: OSError | None, now_ms: int) -> None:
+        """Nothing has happened; try again later."""
+        self.problem = str(error)
+        self.failures += 1
+        for found in self._taken:
+            for segment, _, _ in found.deletes:
+                segment.deletes_dirty = True
+        self._release()
+        self._forced = True
+        self._retry_ms = now_ms + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, RETRY_MS_MAX)
+        answering, self._answering = self._answering, []
+        for ticket in answering:
+            ticket.fail(Unavailable(Code.NOT_READY, f"the checkpoint failed ({error}); it is tried again"))
+
+    def _release(self) -> None:
+        """Let go of everything that one checkpoint has held."""
+        for copy in (*self._copies, *(piece.copy for piece in self._pieces)):
+            for block in copy.blocks:
+                block.sealing = False
+        self.phase = Phase.IDLE
+        self._slots, self._copies, self._cuts = [], [], []
+        self._taken, self._taken_slots, self._pieces = [], [], []
+        self._needed = {}
+
+    def _open_readers(self, fs: Fs) -> Readers:
+        logs = {shard.index: list(shard.files) for shard in self._wal.shards}
+        return Readers(fs, self._store_id, self._wal.seed, logs)
+
+    # -- sealing ---------------------------------------------------------------------------------------------------
+
+    def _seal_some(self, now_ms: int, until_ns: int) -> None:
+        """Look for what can be sealed, as far as one job takes it."""
+        settings = self._settings
+        while self._at < len(self._slots):
+            slot = self._slots[self._at]
+            self._at += 1
+            blocks = slot.topic.tail.blocks
+            if slot.visible and blocks and not has_own_files(blocks[-1]):
+                for group in to_seal(blocks, settings, now_ms):
+                    self._copies.append(self._copy(slot.topic, group))
+                    self._copied_bytes += group.size
+            if self._copied_bytes >= SEAL_BYTES or self._clock.boot_ns() >= until_ns:
+                break
+        if self._copied_bytes >= SEAL_BYTES or (self._copies and self._at == len(self._slots)):
+            readers = self._open_readers
+            now = self._clock.wall_ms()
+            self._job = SealJob(self._copies, readers, self._store_id, now, self._number)
+        elif self._at == len(self._slots):
+            self._cuts = [cut_of(shard) for shard in self._wal.shards]
+            self._slots, self._at = list(self._catalog.by_id.values()), 0
+            self.phase = Phase.TAKE
+
+    @staticmethod
+    def _copy(topic: Topic, group: Group) -> Copy:
+        for block in group.blocks:
+            if block.open:
+                block.close()
+            block.sealing = True
+        return Copy(topic, group.blocks, [source_of(topic, block) for block in group.blocks])
+
+    def _switch(self, copies: Iterable[Copy]) -> list[Copy]:
+        """Put what was written in the place of the blocks that it was copied from; those where that cannot be."""
+        failed = []
+        for copy in copies:
+            for block in copy.blocks:
+                block.sealing = False
+            segment = copy.segment
+            if segment is None:
+                continue
+            if self._replace(copy, segment):
+                self._sealed += not segment.in_tails
+                if segment.in_tails:
+                    self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1
+            else:
+                failed.append(copy)
+                if not segment.in_tails:
+                    self._superfluous.append((self._number, segment.paths()))
+        return failed
+
+    def _replace(self, copy: Copy, segment: Segment) -> bool:
+        topic, tail = copy.topic, copy.topic.tail
+        blocks = tail.blocks
+        first = tail.locate(copy.first_seq)
+        stop = first
+        while stop < len(blocks) and blocks[stop].last_seq <= copy.last_seq:
+            stop += 1
+        there = blocks[first:stop]
+        if not there or there[0].first_seq < copy.first_seq or not {*map(id, there)} <= {*map(id, copy.blocks)}:
+            return False
+        if stop < len(blocks) and blocks[stop].first_seq <= copy.last_seq:
+            return False
+        for before in there:
+            if before.segment is not None:
+                self._retire(before.segment)
+        live, size = sum(block.live for block in there), sum(block.live_bytes for block in there)
+        tail.replace(first, stop - first, Block.sealed(segment, live, size, copy.tags))
+        # What was dead when it was copied has no row; a start learns from a .del file that it was deleted.
+        inside = topic.deleted.between(segment.first_seq, segment.last_seq)
+        segment.deletes_dirty = not segment.in_tails and bool(inside)
+        return True
+
+    # -- taking everything down ------------------------------------------------------------------------------------
+
+    def _take_some(self, until_ns: int) -> None:
+        """Take topics down."""
+        while self._at < len(self._slots):
+            slot = self._slots[self._at]
+            self._at += 1
+            if self._catalog.by_id.get(slot.topic.id) is slot:
+                self._take(slot)
+            if self._clock.boot_ns() >= until_ns:
+                return
+        for shard in self._wal.shards:
+            self._needed.setdefault(shard.index, shard.durable_lsn)
+        self.phase = Phase.SYNC
+
+    def _take(self, slot: Slot) -> None:
+        tip = self._wal.shards[slot.shard].tip_lsn
+        found = capture(slot, tip)
+        if found is None:
+            return
+        for segment, _, _ in found.deletes:
+            segment.deletes_dirty = False
+        self._taken.append(found)
+        self._taken_slots.append(slot)
+        self._needed[slot.shard] = max(self._needed.get(slot.shard, 0), found.image.from_lsn)
+        blocks = slot.topic.tail.blocks
+        if not blocks or has_own_files(blocks[-1]):
+            return
+        loose = {*map(id, found.loose)}
+        taken = [block for block in blocks if block.segment is not None or id(block) in loose]
+        for group in to_tails(taken, self._settings, self._is_worn):
+            copy = self._copy(slot.topic, group)
+            live, size = sum(block.live for block in group.blocks), sum(block.live_bytes for block in group.blocks)
+            replaces = [block.segment for block in group.blocks if block.segment is not None]
+            self._pieces.append(Piece(found, copy, live, size, replaces))
+
+    def _is_synced(self) -> bool:
+        """Hand the last job out once the log is on disk as far as it was taken down."""
+        shards = self._wal.shards
+        if any(shard.failed is not None for shard in shards):
+            self._fail(OSError("the log takes no writes"), self._began_ms)
+            return False
+        waiting = False
+        for shard in shards:
+            if shard.durable_lsn < self._needed[shard.index]:
+                self._commit.books[shard.index].wanted = True
+                waiting = True
+        if waiting:
+            return False
+        by_id = self._catalog.by_id
+        gone = [slot for slot in self._slots if by_id.get(slot.topic.id) is not slot]
+        dropped = {id(slot.topic) for slot in gone}
+        kept = [at for at, slot in enumerate(self._taken_slots) if id(slot.topic) not in dropped]
+        taken = [self._taken[at] for at in kept]
+        for cut, shard in zip(self._cuts, shards, strict=True):
+            cut.end_lsn = shard.durable_end
+        globals_ = Globals(
+            number=self._number,
+            predecessor=self._kept[-1][0] if self._kept else 0,
+            created_ms=self._clock.wall_ms(),
+            last_ts=self._commit.now_ms,
+            order=self._wal.order,
+            tick=self._wal.tick,
+            epoch=self._catalog.epoch,
+            shards=self._wal.active,
+            closed_names=sorted(self._catalog.closed_names),
+            cuts=self._cuts,
+            dropped=[dropped_of(slot) for slot in gone],
+        )
+        pieces = [piece for piece in self._pieces if id(piece.copy.topic) not in dropped]
+        self._job = SnapshotJob(taken, pieces, globals_, self._open_readers, self._store_id)
+        self.phase = Phase.WRITE
+        return False
+
+    # -- what a snapshot makes superfluous -------------------------------------------------------------------------
+
+    def _done(self, job: SnapshotJob, now_ms: int) -> None:
+        """The snapshot is durable: go over to what it names, and let go of what it makes superfluous."""
+        self._tails_size[self._number] = job.tails_bytes
+        stuck = self._switch([piece.copy for piece in job.pieces])
+        if job.pieces and not self._tails_live.get(self._number):
+            self._superfluous.append((self._number + 1, [tails_path(self._number)]))
+        for found in job.captured:
+            for segment, entry, _ in found.deletes:
+                if segment.del_version and entry.deletes != segment.del_version:
+                    self._superfluous.append((self._number, [segment.del_path(segment.del_version)]))
+                segment.del_version, segment.del_digest = entry.deletes, entry.digest
+        self._kept.append((self._number, self._cuts))
+        while len(self._kept) > 2:
+            self._superfluous.append((0, [snapshot_path(self._kept.pop(0)[0])]))
+        if len(self._kept) == 2:
+            self._trim(stuck)
+        self._note_used(job)
+        took = (self._clock.boot_ns() - self._began_ns) // 1_000_000
+        self.last = CheckpointDone(
+            number=self._number,
+            topics=len(job.captured),
+            segments=self._sealed,
+            bytes=job.tails_bytes + job.snapshot_bytes,
+            took_ms=took,
+            ts=now_ms,
+        )
+        self.problem = None
+        self._pause_ms, self._retry_ms = RETRY_MS_MIN, 0
+        self._next_ms = now_ms + self._settings.checkpoint_ms
+        self._release()
+        self._remove_superfluous()
+        answering, self._answering = self._answering, []
+        for ticket in answering:
+            ticket.complete(self.last)
+
+    def _trim(self, stuck: list[Copy]) -> None:
+        """Let the log begin where both kept snapshots end; before what could not be switched, if there is any."""
+        newer = {cut.shard: cut.lsn for cut in self._kept[1][1]}
+        starts = {cut.shard: min(cut.lsn, newer.get(cut.shard, 0)) for cut in self._kept[0][1]}
+        for copy in stuck:
+            for block in copy.topic.tail.blocks:
+                if block.lsns is not None and block.shard in starts:
+                    starts[block.shard] = min(starts[block.shard], block.lsns[0])
+        self._wal.keep_from(starts)
+
+    def _retire(self, segment: Segment) -> None:
+        """No topic has this segment any more. One that is taken down already may be in the snapshot under way."""
+        absent_from = self._number + 1
+        if not segment.in_tails:
+            self._superfluous.append((absent_from, segment.paths()))
+            return
+        left = self._tails_live.get(segment.number, 1) - 1
+        self._tails_live[segment.number] = left
+        if not left:
+            self._superfluous.append((absent_from, [tails_path(segment.number)]))
+            for known in (self._tails_live, self._tails_size, self._tails_used):
+                known.pop(segment.number, None)
+
+    def _remove_superfluous(self) -> None:
+        """Remove what neither kept snapshot names."""
+        retired, self._catalog.cache.retired = self._catalog.cache.retired, []
+        for segment in retired:
+            self._retire(segment)
+        oldest = self._kept[0][0] if len(self._kept) == 2 else 0
+        paths = [path for number, paths in self._superfluous if number <= oldest for path in paths]
+        self._superfluous = [entry for entry in self._superfluous if entry[0] > oldest]
+        if paths:
+            self._job = RemoveJob(paths)
+
+    def _count_tails(self) -> None:
+        """Whose pieces are in which tails file, at a start."""
+        for slot in self._catalog.by_id.values():
+            for block in slot.topic.tail.blocks:
+                if block.segment is not None and block.segment.in_tails:
+                    number = block.segment.number
+                    self._tails_live[number] = self._tails_live.get(number, 0) + 1
+
+    def _note_used(self, job: SnapshotJob) -> None:
+        """How much of each tails file is still some topic's."""
+        used: dict[int, int] = {}
+        for found in job.captured:
+            for entry in found.image.segments:
+                if entry.offset:
+                    used[entry.number] = used.get(entry.number, 0) + entry.data_len + 32 * entry.count
+        self._tails_used = used
+
+    def _is_worn(self, number: int) -> bool:
+        """Whether most of a tails file is nobody's any more."""
+        size = self._tails_size.get(number, 0)
+        return 2 * self._tails_used.get(number, size) < size

@@ -1,0 +1,91 @@
+"""Checkpoints in the daemon: the engine's slices on the loop, in between requests, and its jobs in a thread.
+
+A slice takes about a millisecond, and the loop has at least as long for others before the next one. A thread that
+computes holds the interpreter's lock for at most `SWITCH_S` while the loop wants it (the interpreter's own default is
+five milliseconds, which a client would see).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.core import Core
+from engine.fs import Fs
+from topics_daemon.worker import Worker
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+
+BREATH_S: Final = 0.001
+"""Pause between two slices."""
+SWITCH_S: Final = 0.0005
+
+
+class Keeping:
+    """Who drives the checkpoints of one daemon."""
+
+    def __init__(self, daemon: Daemon, core: Core, fs: Fs) -> None:
+        sys.setswitchinterval(SWITCH_S)
+        self._daemon = daemon
+        self._core = core
+        self._worker = Worker("keeper", daemon.loop, fs, self._done, daemon.job_bug)
+        self._planned = False
+        self._stopped = False
+        self._number = 0
+        self._failures = 0
+
+    def look(self) -> None:
+        """Something may have become due, or what was waited for may have come."""
+        keeper = self._core.keeper
+        if not self._planned and (keeper.active or keeper.is_due(self._core.commit.now_ms)):
+            self._plan()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread; what it has done is taken back first. False when it hangs in a disk."""
+        self._stopped = True
+        return self._worker.stop(timeout_s)
+
+    def _plan(self) -> None:
+        self._planned = True
+        self._daemon.loop.call_later(BREATH_S, self._slice)
+
+    def _slice(self) -> None:
+        self._planned = False
+        if self._stopped:
+            return
+        core = self._core
+        try:
+            again = core.keep_step()
+            if (job := core.keep_job()) is not None:
+                self._worker.submit(job)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
+            self._daemon.bug(error)
+            return
+        if again:
+            self._plan()
+        elif core.keeper.active:
+            self._daemon.wake()  # it may wait for a sync
+
+    def _done(self, job: Any, error: OSError | None) -> None:
+        core = self._core
+        try:
+            core.keep_done(job, error)
+        except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
+            self._daemon.bug(bug)
+            return
+        self._tell()
+        if not self._planned and not self._stopped:
+            self._plan()
+        self._daemon.wake()
+
+    def _tell(self) -> None:
+        """Say in the log what has become of a checkpoint."""
+        keeper, log = self._core.keeper, self._daemon.log
+        if keeper.failures != self._failures:
+            self._failures = keeper.failures
+            log.warning("checkpoint failed", why=keeper.problem)
+        done = keeper.last
+        if done is not None and done.number != self._number:
+            self._number = done.number
+            log.info("checkpoint", number=done.number, topics=done.topics, segments=done.segments, took_ms=done.took_ms)
