@@ -220,8 +220,10 @@ class _Reading:
         while seq <= stop and limit:
             block = blocks[index]
             index += 1
-            if block.data is None:
+            data = block.data
+            if data is None:
                 whole, block = block, self._readable(block, seq, min(stop - seq + 1, limit), room)
+                data = block.data
                 if block.first_seq + block.count < whole.first_seq + whole.count:
                     index -= 1
             start = seq - block.first_seq
@@ -229,7 +231,6 @@ class _Reading:
             taken = min(stop - seq + 1, limit)
             if taken < end - start:
                 end = start + taken
-            data = block.data
             if (
                 end - start == block.count
                 and as_is
