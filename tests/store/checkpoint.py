@@ -60,6 +60,7 @@ def checkpoint(core: Core, fs: Fs, number: int, *, own_files: bool = False, sync
         for segment, entry, rows in found.deletes:
             entry.deletes += 1
             entry.digest = write_deletes(fs, store_id, 0, segment, entry.deletes, rows)
+            segment.del_version, segment.del_digest, segment.deletes_dirty = entry.deletes, entry.digest, False
         image.segments.sort(key=lambda entry: entry.first)
     writer.finish()
     sync()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.commands import Batch, DeleteSelector
@@ -73,8 +74,9 @@ CLASSES = ["disk", "disk", "memory", "fsync", "ephemeral"]
 class Life:
     """Random commands, never waited for."""
 
-    def __init__(self, seed: int, shards: int) -> None:
+    def __init__(self, seed: int, shards: int, reshards: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.reshards = reshards
         settings = EngineSettings(
             wal_shards=shards,
             wal_file_bytes=64 * KIB,
@@ -147,7 +149,10 @@ class Life:
         )
 
     def restart(self) -> None:
-        """A kill, and a start from what it left."""
+        """A kill, and a start from what it left, perhaps with another number of shards."""
+        if self.reshards:
+            shards = self.rng.choice([1, 2, 3, 4])
+            self.hand.settings = msgspec.structs.replace(self.hand.settings, wal_shards=shards)
         disk = self.hand.disk.killed()
         self.hand = self.hand.reopen(disk)
 
@@ -162,10 +167,10 @@ def comparable(view: TopicView) -> Any:
     return (view.epoch, view.head, view.config, view.count, view.size, view.records, view.problem, view.damage)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_random_lives(shards: int) -> None:
+@pytest.mark.parametrize(("shards", "reshards"), [(1, False), (3, False), (2, True)])
+def test_random_lives(shards: int, reshards: bool) -> None:
     for seed in range(SEEDS):
-        life = Life(seed, shards)
+        life = Life(seed, shards, reshards)
         for _ in range(life.rng.randrange(60)):
             life.step()
         life.checkpoint(1)
