@@ -12,8 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import add
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 from xxhash import xxh3_64, xxh3_64_intdigest
@@ -233,10 +232,8 @@ def _hashes(run: Run) -> Iterator[array[int]]:
             flat, start = run.data, begin
         else:
             flat, start = bytes(memoryview(run.data)[begin : begin + length]), 0
-        starts = array("I", accumulate(strides, initial=start))
-        starts.pop()
-        ends = map(add, starts, minus(strides, 1))
-        yield array("Q", map(xxh3_64_intdigest, map(flat.__getitem__, map(slice, starts, ends))))
+        bounds = accumulate(strides, initial=start)
+        yield array("Q", [xxh3_64_intdigest(flat[at : upto - 1]) for at, upto in pairwise(bounds)])
         begin += length
 
 
