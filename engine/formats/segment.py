@@ -6,16 +6,16 @@
     .<v>.del    file header (run = v) | deleted rows as ranges | u64 XXH3-64
     tails       file header | pieces, each at a multiple of 8: info | rows | sums | fragments | u64 XXH3-64
 
-Info:                                          Row:
+Info (the row's table is `RowView`'s):
 
-     0  u64  topic_id                               0  u32  offset
-     8  u64  first_seq                              4  u32  length
-    16  u32  rows                                   8  u64  ts
-    20  u32  present                               16  u32  meta_len
-    24  u32  data_len                              20  u16  node_len
-    28  u32  flags                                 22  u16  tag_len
-    32  u64  first_ts                              24  u32  check
-    40  u64  last_ts                               28  u32  flags
+     0  u64  topic_id
+     8  u64  first_seq
+    16  u32  rows
+    20  u32  present
+    24  u32  data_len
+    28  u32  flags
+    32  u64  first_ts
+    40  u64  last_ts
     48  u64  sums_check
     56  u64  check
 
@@ -42,8 +42,6 @@ CHECK_LEN: Final = 8
 PIECE_ALIGN: Final = 8
 DATA_LEN_MAX: Final = 0xFFFF_FFFE
 """Offsets have 32 bits, and the one behind the last fragment's comma must be one."""
-ROWS_MAX: Final = 1 << 20
-"""A segment has at most this many rows: a count that was read is not believed beyond it."""
 
 FLAG_NODES: Final = 1
 FLAG_METAS: Final = 2
@@ -144,7 +142,17 @@ def pack_rows(columns: Columns) -> array[int]:
 
 
 class RowView:
-    """Rows that were read; a column is cut out when it is asked for."""
+    """Rows that were read; a column is cut out when it is asked for.
+
+     0  u32  offset      from the beginning of the data
+     4  u32  length      without the comma; 0 without a record
+     8  u64  ts
+    16  u32  meta_len    of the part, as in engine/fragment.py
+    20  u16  node_len
+    22  u16  tag_len
+    24  u32  check       low 32 bits of the XXH3-64 of the fragment
+    28  u32  flags       0
+    """
 
     __slots__ = ("_flags", "_rows", "_words", "count")
 

@@ -161,6 +161,7 @@ class SegmentFiles:
             known = segment.bad and any(a < start + upto and b >= start + at for a, b in segment.bad)
             if known or not _checks(data, bounds, sums, at):
                 data, news = _located(segment, start + at, bounds, rows.checks()[at:upto], data)
+                segment.worn = segment.worn or not known
                 if not (news or known or _checks(data, bounds, sums, at)) and self._sums_check(segment):
                     # No record alone is to blame, yet together they are not what was written.
                     news = [start + row for row, length in enumerate(rows.lengths()[at:upto], at) if length]
@@ -376,12 +377,10 @@ def check_header(data: bytes, segment: Segment, path: str, kind: FileKind, store
         return False
     if header.version > FORMAT_VERSION:
         raise StoreForeign(f"{path} has format {header.version}, newer than {FORMAT_VERSION}, the newest known")
+    place = (kind, segment.topic_id, segment.first_seq)
     if segment.in_tails:
-        place: tuple[int, int, int] = (FileKind.TAILS, 0, segment.number)
-        number = header.run
-    else:
-        place, number = (kind, segment.topic_id, segment.first_seq), segment.number
-    if header.store_id != store_id or (header.kind, header.id, header.first) != place or header.run != number:
+        place = (FileKind.TAILS, 0, segment.number)
+    if header.store_id != store_id or (*place, segment.number) != (header.kind, header.id, header.first, header.run):
         raise StoreForeign(f"{path} is a file of another store, kind or place")
     return True
 

@@ -24,19 +24,18 @@ FLUSH_BYTES: Final = 1 << 20
 """Bytes of a tails file that are gathered before they are written."""
 
 
-def write_segment(fs: Fs, store_id: bytes, now_ms: int, number: int, built: Built) -> Segment:
+def write_segment(
+    fs: Fs, store_id: bytes, now_ms: int, number: int, built: Built, durable: set[str] | None = None
+) -> Segment:
     """Write the `.data`, `.idx` and, where a record has a tag, `.tags` of a segment, durably, their names included.
 
-    `number` is the checkpoint's; no file may be there yet that it would name. Raises `OSError`: nothing counts then.
+    `number` is the checkpoint's; no file may be there yet that it would name. `durable` are directories that the caller
+    knows to be on disk, and is added to: one that merely exists may be what a killed process left in the page cache.
+    Raises `OSError`: nothing counts then.
     """
     segment = segment_of(built, number, 0)
     directory = topic_dir(segment.topic_id)
-    if not fs.exists(directory):
-        if not fs.exists(TOPICS_DIR):
-            fs.mkdir(TOPICS_DIR)
-            fs.fsync_dir("")
-        fs.mkdir(directory)
-        fs.fsync_dir(TOPICS_DIR)
+    _make_directories(fs, directory, set() if durable is None else durable)
     check = _check_bytes(built)
     files: list[tuple[str, FileKind, Sequence[Buffer]]] = [
         (segment.data_path, FileKind.SEGMENT_DATA, (*built.data, check)),
@@ -54,6 +53,15 @@ def write_segment(fs: Fs, store_id: bytes, now_ms: int, number: int, built: Buil
         remove(fs, made)
         raise
     return segment
+
+
+def _make_directories(fs: Fs, directory: str, durable: set[str]) -> None:
+    """Make the directory of a topic's segments, durably."""
+    for path, parent in ((TOPICS_DIR, ""), (directory, TOPICS_DIR)):
+        if path not in durable:
+            fs.mkdir(path)
+            fs.fsync_dir(parent)
+            durable.add(path)
 
 
 def segment_of(built: Built, number: int, offset: int) -> Segment:

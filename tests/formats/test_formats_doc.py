@@ -11,10 +11,15 @@ import pytest
 
 from engine.formats import frame as frames
 from engine.formats import header as headers
+from engine.formats import segment as segments
 from engine.formats.frame import FrameType
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import LockInfo, Manifest, ShardEntry, StoreInfo
+from engine.segment.reader import SegmentFiles
+from engine.segment.segment import Segment
 from engine.store.recovery import CorruptionGap, Frame
+from engine.tagset import Needle
+from engine.types import Match
 from tests.golden.make_v1 import vectors
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
@@ -48,6 +53,7 @@ def test_the_frame_that_the_page_explains_is_one_that_the_code_writes() -> None:
 def test_the_other_examples_of_the_page_are_what_the_code_writes() -> None:
     assert hex_of(example("file header")) == vectors()["file header"]
     assert example("STORE").encode() == vectors()["STORE"]
+    assert hex_of(example("SEGMENT idx")) == vectors()["SEGMENT idx"][headers.FILE_HEADER_LEN :]
 
 
 def test_the_page_names_every_frame_type_and_every_member_of_the_small_files() -> None:
@@ -60,8 +66,13 @@ def test_the_page_names_every_frame_type_and_every_member_of_the_small_files() -
 
 
 def test_the_offsets_of_the_page_are_those_beside_the_code() -> None:
-    for module, section in ((frames, "Frame"), (headers, "File header")):
-        part = PAGE.split(f"## {section}\n")[1].split("\n## ")[0]
+    for module, section in (
+        (frames, "## Frame"),
+        (headers, "## File header"),
+        (segments, "### Info"),
+        (segments.RowView, "### Row"),
+    ):
+        part = re.split(r"\n##+ ", PAGE.split(f"\n{section}\n")[1])[0]
         page = re.findall(r"^\| (\d+) \| [^|]* \| ([a-z_]+) \|", part, re.MULTILINE)
         code = re.findall(r"^ +(\d+)  \w+ +([a-z_]+)(?:  |$)", f"{module.__doc__}", re.MULTILINE)
         assert page == code
@@ -92,3 +103,36 @@ def test_a_store_of_every_version_opens_and_goes_on(path: pathlib.Path) -> None:
     assert [item.topic_id for item in hand.items if isinstance(item, Frame) and item.type == FrameType.CREATE] == [1, 2]
     hand.append(2, 1)
     assert values_of(Hand(disk.killed(), config).items, 2) == [b"0", b"1"]
+
+
+def test_a_segment_of_every_version_opens() -> None:
+    pinned = {name: bytes.fromhex(value) for name, value in golden("v1-vectors.json").items()}
+    stem = "topics/0000000000000003/seg-00000000000000000007-0000000002"
+    disk = FakeDisk.of_tree(
+        {
+            "meta": None,
+            "meta/tails-0000000002.data": pinned["TAILS"],
+            "topics": None,
+            "topics/0000000000000003": None,
+            f"{stem}.data": pinned["SEGMENT data"],
+            f"{stem}.idx": pinned["SEGMENT idx"],
+            f"{stem}.tags": pinned["SEGMENT tags"],
+            f"{stem}.1.del": pinned["SEGMENT del"],
+        },
+        boot="boot-1",
+    )
+    info = segments.parse_info(pinned["SEGMENT idx"], headers.FILE_HEADER_LEN)
+    assert info is not None
+    second = pinned["TAILS"].index(segments.pack_info(info))
+    with SegmentFiles(disk, bytes(range(16))) as files:
+        for offset in (0, second):
+            segment = Segment(3, 7, 3, 2, 2, offset, info.data_len, info.first_ts, info.last_ts, info.flags)
+            chunks = files.chunks(segment, 0, 3)
+            assert chunks is not None
+            (chunk,) = chunks
+            assert chunk.data.split(b"},") == [
+                b'{"$seq":7,"$ts":1748450000000,"data":1,"$tag":"t"',
+                b'{"$seq":9,"$ts":1748450000000,"data":22}',
+            ]
+            assert list(files.tag_rows(segment, Needle(Match(op="Eq", value="t")))) == [0]
+    assert segments.parse_deletes(pinned["SEGMENT del"][64:])[:2] == (2, [(2, 2)])

@@ -36,6 +36,9 @@ from engine.formats.snapshot import (
     encode_sections,
 )
 from engine.fragment import render
+from engine.fs import read_file
+from engine.segment.build import Run, build
+from engine.segment.write import TailsWriter, write_deletes, write_segment
 from engine.types import Durability, Reason, TopicConfig
 from tests.sim.disk import FakeDisk
 from tests.wal.hand import Hand, settings
@@ -121,6 +124,30 @@ def whole_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
     return [(topic, TopicConfig(cap_records=9, durability=Durability.FSYNC)), (idle, TopicConfig())], globals_
 
 
+def segments() -> dict[str, bytes]:
+    """The files of a segment and a tails file, by name."""
+    disk = FakeDisk()
+    disk.mkdir("meta")
+    runs = []
+    for seq, batch in ((7, Batch([b"1"], tags=["t"])), (9, Batch([b"22"]))):
+        made = render(batch, seq, TS)
+        runs.append(Run(seq, made.fragments, made.strides, TS, made.node_lens, made.meta_lens, made.tag_lens))
+    built = build(3, 7, 3, runs)
+    segment = write_segment(disk, STORE_ID, TS, 2, built)
+    write_deletes(disk, STORE_ID, TS, segment, 1, [(2, 2)])
+    tails = TailsWriter(disk, STORE_ID, TS, 2)
+    tails.add(build(4, 9, 1, runs[1:]))
+    tails.add(built)
+    tails.finish()
+    return {
+        "SEGMENT data": read_file(disk, segment.data_path),
+        "SEGMENT idx": read_file(disk, segment.idx_path),
+        "SEGMENT tags": read_file(disk, segment.tags_path),
+        "SEGMENT del": read_file(disk, segment.del_path(1)),
+        "TAILS": read_file(disk, tails.path),
+    }
+
+
 def vectors() -> dict[str, bytes]:
     """Every structure of the formats, by name."""
     config = TopicConfig(ttl_ms=1000, cap_records=5)
@@ -150,6 +177,7 @@ def vectors() -> dict[str, bytes]:
         "LOCK": encode_meta(LockInfo(boot_id="b", state=LockState.RUNNING, pid=1, started_ms=TS)),
         "MANIFEST": encode_meta(Manifest(store_id=STORE_ID.hex(), shards=[entry])),
         "Snapshot": b"".join(encode_sections(*whole_snapshot(), STORE_ID)),
+        **segments(),
     }
 
 

@@ -1,0 +1,73 @@
+"""Reads that must not wait, on a real file system and on the simulated ones."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+
+from engine.fs import OpenMode, OsFs, write_whole
+from tests.sim.disk import FakeDisk
+from tests.sim.faults import Call, Effect, Fault, FaultFs
+
+CONTENT = bytes(range(256)) * 64
+
+
+def test_what_is_in_the_page_cache_is_read_at_once(tmp_path: pathlib.Path) -> None:
+    fs = OsFs(str(tmp_path))
+    handle = fs.open("file", OpenMode.CREATE)
+    write_whole(fs, handle, (CONTENT,), 0)
+    for offset, length in ((0, 10), (5000, 9000), (0, len(CONTENT)), (len(CONTENT) - 3, 100), (len(CONTENT) + 5, 9)):
+        assert fs.pread_nowait(handle, length, offset) == CONTENT[offset : offset + length]
+    fs.fdatasync(handle)
+    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert fs.pread_nowait(handle, 4096, 8192) in (None, CONTENT[8192:12288])
+    assert fs.pread(handle, len(CONTENT), 0) == CONTENT
+    assert fs.pread_nowait(handle, 4096, 8192) == CONTENT[8192:12288]
+    fs.close(handle)
+    with pytest.raises(OSError, match="descriptor"):
+        fs.pread_nowait(handle, 1, 0)
+    fs.shut()
+
+
+def test_a_system_that_cannot_tell_is_asked_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = OsFs(str(tmp_path))
+    handle = fs.open("file", OpenMode.CREATE)
+    write_whole(fs, handle, (CONTENT,), 0)
+    asked = []
+
+    def preadv(*_: object) -> int:
+        asked.append(1)
+        raise OSError(95, "EOPNOTSUPP")
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert fs.pread_nowait(handle, 10, 3) == CONTENT[3:13]
+    assert fs.pread_nowait(handle, 10, 3) == CONTENT[3:13]
+    assert len(asked) == 1
+    fs.close(handle)
+    fs.shut()
+
+
+def test_part_of_a_read_is_no_answer(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = OsFs(str(tmp_path))
+    handle = fs.open("file", OpenMode.CREATE)
+    write_whole(fs, handle, (CONTENT,), 0)
+    monkeypatch.setattr(os, "preadv", lambda *_: 7)
+    assert fs.pread_nowait(handle, 10, 0) is None
+    fs.close(handle)
+    fs.shut()
+
+
+def test_the_simulated_disks_answer_as_they_are_told() -> None:
+    disk = FakeDisk()
+    handle = disk.open("file", OpenMode.CREATE)
+    write_whole(disk, handle, (CONTENT,), 0)
+    assert disk.pread_nowait(handle, 9, 4) == CONTENT[4:13]
+    disk.page_cache = False
+    assert disk.pread_nowait(handle, 9, 4) is None
+    faulty = FaultFs(disk, [Fault(Call.READ, 1, Effect.EIO)])
+    handle = faulty.open("file", OpenMode.READ)
+    assert faulty.pread_nowait(handle, 1, 0) is None
+    with pytest.raises(OSError, match="Input/output"):
+        faulty.pread_nowait(handle, 1, 0)

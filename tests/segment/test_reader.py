@@ -1,0 +1,128 @@
+"""What was written reads back, whichever way it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.errors import StoreDamaged, StoreForeign
+from engine.formats.header import FileHeader, pack_file_header, parse_file_header
+from engine.segment.reader import SegmentFiles, read_deletes
+from engine.segment.write import write_deletes
+from tests.segment.kit import (
+    NOW,
+    STORE,
+    Sample,
+    all_chunks,
+    check_all,
+    disk_of,
+    fragments,
+    plain,
+    samples,
+    small,
+    written,
+)
+from tests.sim.disk import FakeDisk
+from tests.sim.faults import Call, Effect, Fault, FaultFs
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(samples(), st.booleans())
+def test_any_runs_with_holes_read_back_as_they_were(sample: Sample, piece: bool) -> None:
+    disk, segment = disk_of(sample, piece=piece)
+    assert segment.present == len(sample.alive)
+    assert (segment.first_ts, segment.last_ts) == (sample.rows[0].ts, sample.rows[-1].ts)
+    with SegmentFiles(disk, STORE) as files:
+        check_all(files, segment, sample)
+    assert not segment.worn
+
+
+@settings(deadline=None)
+@given(st.integers(0, 699), st.integers(1, 700))
+def test_any_stretch_of_rows_and_chunks_can_be_asked_for(start: int, count: int) -> None:
+    sample = plain(700)
+    disk, segment = disk_of(sample)
+    stop = min(start + count, 700)
+    with SegmentFiles(disk, STORE) as files:
+        rows = files.rows(segment, start, stop)
+        assert (rows.first_row, rows.count, rows.bounds[0]) == (start, stop - start, 0)
+        assert [b - a - 1 for a, b in zip(rows.bounds, rows.bounds[1:], strict=False)] == [
+            len(row.fragment) for row in sample.rows[start:stop]
+        ]
+        chunks = files.chunks(segment, start, stop)
+        assert chunks is not None
+        first, last = chunks[0].first_row, chunks[-1].first_row + chunks[-1].count
+        assert (first, last) == (start // 256 * 256, min(-(-stop // 256) * 256, 700))
+        assert fragments(chunks) == [row.fragment for row in sample.rows[first:last]]
+
+
+def test_a_read_that_must_not_wait_says_so() -> None:
+    disk, segment = disk_of(plain(10))
+    with SegmentFiles(disk, STORE) as files:
+        disk.page_cache = False
+        assert files.chunks(segment, 0, 10, nowait=True) is None
+        assert files.rows(segment, 0, 10).count == 10
+        assert len(files.chunks(segment, 0, 10) or ()) == 1
+        assert files.chunks(segment, 0, 10, nowait=True) is None
+        disk.page_cache = True
+        assert len(files.chunks(segment, 0, 10, nowait=True) or ()) == 1
+
+
+def test_no_more_files_are_open_than_allowed() -> None:
+    disk = FakeDisk()
+    segments = [written(disk, plain(5), number=number) for number in range(1, 9)]
+    with SegmentFiles(disk, STORE, handles_max=3) as files:
+        for segment in segments * 2:
+            check_all(files, segment, plain(5))
+            assert len(disk._handles) <= 3
+        files.forget(segments[-1])
+        assert len(disk._handles) <= 1
+    assert not disk._handles
+
+
+@pytest.mark.parametrize("piece", [False, True])
+@pytest.mark.parametrize(
+    "change", [{"store_id": bytes(16)}, {"id": 77}, {"first": 77}, {"kind": 1}, {"run": 77}, {"version": 2}]
+)
+def test_F36_a_file_of_another_store_or_place_is_never_read_as_ours(change: dict[str, int], piece: bool) -> None:
+    sample = small()
+    disk, segment = disk_of(sample, piece=piece)
+    for path in {segment.data_path, segment.idx_path}:
+        tree = disk.cached_tree()
+        content = tree[path]
+        assert content is not None
+        header = parse_file_header(content)
+        assert header is not None
+        tree[path] = pack_file_header(FileHeader(**{**header._asdict(), **change})) + content[64:]
+        with SegmentFiles(FakeDisk.of_tree(tree, boot="b"), STORE) as files, pytest.raises(StoreForeign):
+            all_chunks(files, segment)
+
+
+def test_deleted_rows_come_back_and_no_other_version_does() -> None:
+    disk, segment = disk_of(small())
+    first = write_deletes(disk, STORE, NOW, segment, 1, [(0, 0), (5, 9)])
+    second = write_deletes(disk, STORE, NOW, segment, 2, [])
+    assert read_deletes(disk, STORE, segment, 1, first) == [(0, 0), (5, 9)]
+    assert read_deletes(disk, STORE, segment, 2, second) == []
+    for version, digest in ((1, second), (2, first)):
+        with pytest.raises(StoreDamaged):
+            read_deletes(disk, STORE, segment, version, digest)
+    with pytest.raises(FileNotFoundError):
+        read_deletes(disk, STORE, segment, 3, first)
+    with pytest.raises(StoreForeign):
+        read_deletes(disk, bytes(16), segment, 1, first)
+
+
+def test_errors_that_say_nothing_of_the_bytes_are_the_callers() -> None:
+    disk, segment = disk_of(small())
+    for call in (Call.OPEN, Call.READ):
+        for at in range(8):
+            faulty = FaultFs(disk, [Fault(call, at, Effect.EMFILE)])
+            with SegmentFiles(faulty, STORE) as files, contextlib.suppress(OSError):
+                check_all(files, segment, small())
+            assert faulty.struck or at
+            assert not segment.worn
+            assert not disk._handles
