@@ -17,6 +17,7 @@ from tests.conformance import (
     s6_delete,
     s7_resume,
     s7_watch,
+    s12_metrics,
     s12_probes,
 )
 from tests.conformance.kit import CASES, Case
@@ -32,6 +33,7 @@ FILES = (
     s6_delete,
     s7_watch,
     s7_resume,
+    s12_metrics,
     s12_probes,
 )
 

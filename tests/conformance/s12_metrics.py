@@ -1,0 +1,50 @@
+"""§12 and §13, metrics: text and JSON, the scope, and that prefixes apply to labels."""
+
+from __future__ import annotations
+
+import re
+
+from tests.conformance.kit import Api, Needs, case, has, holds, same
+
+_LINE = re.compile(rb'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="([^"\\\n]|\\.)*"(,[a-z_]+="([^"\\\n]|\\.)*")*\})? \S+')
+TEXT = (("Accept", "text/plain"),)
+
+
+@case("12 metrics")
+def metrics_are_text_for_prometheus(api: Api) -> None:
+    """`GET /v0/metrics` (`read`): Prometheus text."""
+    response = api.call("GET", "/v0/metrics", headers=TEXT, status=200).response
+    holds((response.header("content-type") or "").startswith("text/plain"), "content type is not text/plain")
+    lines = response.body.split(b"\n")
+    same(lines.pop(), b"", "what follows the last line")
+    for line in lines:
+        holds(line.startswith((b"# HELP ", b"# TYPE ")) or _LINE.fullmatch(line) is not None, f"line {line!r}")
+    for name in (b"topics_build_info", b"topics_ready", b"topics_topics", b"topics_uptime_seconds"):
+        holds(any(line.startswith(name) for line in lines), f"{name.decode()} is missing")
+
+
+@case("12 metrics")
+def metrics_are_json_when_asked(api: Api) -> None:
+    """JSON on `Accept: application/json`."""
+    answer = api.call("GET", "/v0/metrics", headers=(("Accept", "application/json"),), status=200).json
+    has(answer, ["metrics", "performance"], "metrics")
+    has(answer["metrics"], ["topics_build_info", "topics_ready", "topics_topics"], "metrics")
+
+
+@case("12 metrics", Needs.KEYS)
+def metrics_take_the_scope_read(api: Api) -> None:
+    """Scope read: metrics."""
+    api.refused("GET", "/v0/metrics", status=403, code="forbidden", key=api.keys.write)
+    api.call("GET", "/v0/metrics", key=api.keys.read, status=200)
+
+
+@case("12 metrics", Needs.KEYS)
+def prefixes_apply_to_labels(api: Api) -> None:
+    """Prefixes apply to metrics labels."""
+    outside = api.also_drop("outside-of-the-prefix-metrics")
+    api.write(outside, 1)
+    api.write(api.topic(), 1)
+    text = api.call("GET", "/v0/metrics", headers=TEXT, key=api.keys.prefixed, status=200).raw
+    holds(outside.encode() not in text, "a label shows a name outside of the prefix")
+    full = api.call("GET", "/v0/metrics", headers=TEXT, status=200).raw
+    holds(outside.encode() in full, "a topic that was just written has no series")
