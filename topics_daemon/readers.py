@@ -248,6 +248,10 @@ class Late(Exchange):
         assert head.route is not None
         self._asking.refresh()
         try:
+            # The keys may be others by now (SIGHUP), and the handler takes it that they allow what the head asks for.
+            head.caller.require(head.route.scope)
+            if head.name:
+                head.caller.check(head.name)
             answer = head.route.handler(connection.daemon, connection, head, self._body, self.started_ns)
         except NotCached as lack:
             self._asking.wait(lack.job)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.daemon.kit import DaemonProcess, Events, Wire, clean_environment, daemon_process, post, request
 
 WITHIN_S = 1.0
@@ -137,6 +139,28 @@ def test_a_key_that_loses_scopes_or_prefixes_loses_what_they_let_it_have(tmp_pat
         again = Events(daemon, url, bearer("key"))
         assert again.next()[0] == "caught-up"
         again.close()
+
+
+@pytest.mark.parametrize(("entries", "code"), [(["full"], "unauthorized"), (["full", "key:w"], "forbidden")])
+def test_a_request_that_waits_for_the_disk_is_not_answered_for_a_key_that_may_not_ask_any_more(
+    tmp_path: Path, entries: list[str], code: str
+) -> None:
+    file = tmp_path / "keys"
+    store(file, "full", "key")
+    environ = clean_environment(TOPICS_API_KEYS_FILE=str(file), FAULTS=str(tmp_path))
+    with daemon_process(environ=environ, launcher=Path(__file__).with_name("late.py")) as daemon:
+        assert write(daemon, "full", "late") == 201
+        (tmp_path / "hang").touch()
+        with daemon.wire() as wire:
+            wire.send(post("/v0/topics/late/diff", {}, bearer("key")))
+            deadline = time.monotonic() + 10
+            while not (tmp_path / "reads").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            store(file, *entries)
+            reread(daemon)
+            (tmp_path / "hang").unlink()
+            assert wire.answer().code == code
 
 
 def test_a_new_key_works_at_once(tmp_path: Path) -> None:
