@@ -75,6 +75,11 @@ METERS: Final[tuple[Meter, ...]] = (
     Meter("topics_wal_sync_seconds", "histogram", "Time from the beginning of a sync to its result."),
     _gauge("wal_queue_bytes", "Bytes of the log that are not synced yet."),
     _gauge("wal_read_only", "Whether (part of) the store takes no writes, because its log failed."),
+    _gauge("checkpoint_seconds", "How long the last checkpoint since the start took; 0 before it."),
+    _gauge("checkpoint_age_seconds", "Time since the last checkpoint, or since the start while there was none."),
+    _gauge("checkpoint_uncovered_bytes", "Bytes of the log that no checkpoint holds yet."),
+    _gauge("checkpoint_failing", "Whether the last checkpoint failed; the log and the older ones are kept."),
+    _counter("checkpoint_failures_total", "Checkpoints that failed."),
     _gauge("disk_free_bytes", "Free bytes of the data directory's file system."),
     _gauge("disk_bytes", "Bytes of the files in the data directory.", "kind"),
     _gauge("cache_bytes", "Bytes of records held in memory."),
@@ -141,6 +146,7 @@ def collect(daemon: Daemon, caller: Caller) -> list[Family]:
         if core is not None:
             _put_engine(page, daemon, core)
             _put_log(page, core)
+            _put_checkpoints(page, daemon, core)
     given = page.samples
     return [
         Family(meter.name, meter.kind, meter.help, given[meter.name])
@@ -217,6 +223,16 @@ def _put_log(page: _Page, core: Core) -> None:
     page.put("topics_wal_queue_bytes", sum(max(0, shard.tip_lsn - shard.durable_lsn) for shard in wal.shards))
     page.put("topics_wal_read_only", int(core.read_only is not None))
     page.put("topics_disk_bytes", wal.bytes_allocated, kind="wal")
+
+
+def _put_checkpoints(page: _Page, daemon: Daemon, core: Core) -> None:
+    keeper, last = core.keeper, core.keeper.last
+    age_s = time.monotonic() - daemon.started_s if last is None else max(0, core.now() - last.ts) / 1000
+    page.put("topics_checkpoint_seconds", 0.0 if last is None else last.took_ms / 1000)
+    page.put("topics_checkpoint_age_seconds", round(age_s, 3))
+    page.put("topics_checkpoint_uncovered_bytes", keeper.uncovered_bytes)
+    page.put("topics_checkpoint_failing", int(keeper.problem is not None))
+    page.put("topics_checkpoint_failures_total", keeper.failures)
 
 
 def _put_process(page: _Page, daemon: Daemon) -> None:

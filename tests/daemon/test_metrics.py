@@ -117,6 +117,19 @@ def test_histograms_are_cumulative_and_end_in_their_count(daemon: DaemonProcess)
             assert buckets[-1][1] == value(families, name + "_count", **labels)
 
 
+def test_a_checkpoint_shows() -> None:
+    with daemon_process() as daemon:
+        daemon.write("t", 1)
+        before = scrape(daemon)
+        assert value(before, "topics_checkpoint_seconds") == 0
+        assert value(before, "topics_checkpoint_uncovered_bytes") > 0
+        assert daemon.ask(request("POST", "/v0/admin/checkpoint")).status == 200
+        after = scrape(daemon)
+        assert value(after, "topics_checkpoint_age_seconds") < 60
+        assert value(after, "topics_checkpoint_failing") == value(after, "topics_checkpoint_failures_total") == 0
+        assert value(after, "topics_checkpoint_uncovered_bytes") < value(before, "topics_checkpoint_uncovered_bytes")
+
+
 def test_json_says_the_same(daemon: DaemonProcess) -> None:
     answer = daemon.ask(request("GET", "/v0/metrics", None, "Accept: application/json"))
     metrics = answer.json["metrics"]
