@@ -84,13 +84,20 @@ class SealJob:
     """Write segments."""
 
     def __init__(
-        self, copies: list[Copy], open_readers: OpenReaders, store_id: bytes, now_ms: int, number: int
+        self,
+        copies: list[Copy],
+        open_readers: OpenReaders,
+        store_id: bytes,
+        now_ms: int,
+        number: int,
+        durable: set[str],
     ) -> None:
         self.copies = copies
         self._open_readers = open_readers
         self._store_id = store_id
         self._now_ms = now_ms
         self._number = number
+        self._durable = durable
 
     def run(self, fs: Fs) -> None:
         """Raises `OSError`; the segments that were finished before stay, and count."""
@@ -99,7 +106,7 @@ class SealJob:
             for copy in self.copies:
                 built = copy.build(readers)
                 if built is not None:
-                    copy.segment = write_segment(fs, self._store_id, self._now_ms, self._number, built)
+                    copy.segment = write_segment(fs, self._store_id, self._now_ms, self._number, built, self._durable)
                     copy.tags = built.tag_set
         finally:
             readers.close()
@@ -153,8 +160,20 @@ class SnapshotJob:
                     self._write_deletes(fs, segment, entry, rows)
             self._write_snapshot(fs)
         except BaseException:
-            remove(fs, self._made)
+            self._take_back(fs)
             raise
+
+    def _take_back(self, fs: Fs) -> None:
+        """Remove what was made, unless the snapshot may be on the disk: what it names stays with it then."""
+        path = snapshot_path(self.globals.number)
+        if path in self._made:
+            try:
+                if fs.exists(path):
+                    fs.unlink(path)
+                fs.fsync_dir(META_DIR)
+            except OSError:
+                return
+        remove(fs, self._made)
 
     def _write_tails(self, fs: Fs) -> None:
         writer = TailsWriter(fs, self._store_id, self.globals.created_ms, self.globals.number)
@@ -192,6 +211,8 @@ class SnapshotJob:
         if not rows and not entry.deletes:
             return
         version = entry.deletes + 1
+        while fs.exists(segment.del_path(version)):  # a failed attempt's, which could not be removed
+            version += 1
         entry.digest = write_deletes(fs, self._store_id, self.globals.created_ms, segment, version, rows)
         entry.deletes = version
         self._made.append(segment.del_path(version))
@@ -218,8 +239,8 @@ class SnapshotJob:
             _check_written(fs, handle, written.intdigest(), path)
         finally:
             fs.close(handle)
-        fs.rename(temporary, path)
         self._made.append(path)
+        fs.rename(temporary, path)
         fs.fsync_dir(META_DIR)
 
 

@@ -77,6 +77,8 @@ class Keeper:
         self._clock = clock
         self._settings = settings
         self._store_id = opened.store_id
+        self._durable: set[str] = set()
+        """Directories that are known to be on disk."""
         self._number = opened.last_number
         self._kept: list[tuple[int, list[ShardCut]]] = opened.checkpoints[-2:]
         """The snapshots that are kept: number and cuts, the older one first."""
@@ -256,7 +258,7 @@ class Keeper:
         if self._copied_bytes >= SEAL_BYTES or (self._copies and self._at == len(self._slots)):
             readers = self._open_readers
             now = self._clock.wall_ms()
-            self._job = SealJob(self._copies, readers, self._store_id, now, self._number)
+            self._job = SealJob(self._copies, readers, self._store_id, now, self._number, self._durable)
         elif self._at == len(self._slots):
             self._cuts = [cut_of(shard) for shard in self._wal.shards]
             self._slots, self._at = list(self._catalog.by_id.values()), 0
