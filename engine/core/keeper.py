@@ -459,12 +459,16 @@ class Keeper:
             self._job = RemoveJob(paths)
 
     def _count_tails(self) -> None:
-        """Whose pieces are in which tails file, at a start."""
-        for slot in self._catalog.by_id.values():
-            for block in slot.topic.tail.blocks:
-                if block.segment is not None and block.segment.in_tails:
-                    number = block.segment.number
-                    self._tails_live[number] = self._tails_live.get(number, 0) + 1
+        """Whose pieces are in which tails file, at a start; what replay has dropped is still to be taken off."""
+        there = [
+            block.segment
+            for slot in self._catalog.by_id.values()
+            for block in slot.topic.tail.blocks
+            if block.segment is not None
+        ]
+        for segment in (*there, *self._catalog.cache.retired):
+            if segment.in_tails:
+                self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1
 
     def _note_used(self, job: SnapshotJob) -> None:
         """How much of each tails file is still some topic's."""

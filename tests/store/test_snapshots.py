@@ -10,10 +10,10 @@ import pytest
 
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core
+from engine.core.reads import until_read
 from engine.errors import TopicsError
 from engine.formats.snapshot import TopicImage
 from engine.limits import KIB, EngineSettings
-from engine.topic.history import NotCached
 from engine.topic.image import dump
 from engine.types import ConfigChanges, Durability, Match
 from tests.core.hand import Hand
@@ -130,12 +130,7 @@ class Life:
     def delete(self, name: str, selector: DeleteSelector) -> None:
         """With what it has to read, if there is something."""
         core = self.hand.core
-        try:
-            core.delete(name, selector)
-        except NotCached as missing:
-            missing.job.run(self.hand.disk)
-            core.catalog.cache.history.put(missing.job, lambda _: True)
-            core.delete(name, selector)
+        until_read(core, lambda: core.delete(name, selector), lambda _: self.hand.settle())
 
     def config(self) -> ConfigChanges:
         rng = self.rng
