@@ -153,7 +153,7 @@ def _parts(
     for first, last in live:
         start, stop = first - first_seq, last - first_seq + 1
         whole = start == 0 and stop == count
-        part = flat[bounds[start] : bounds[stop] - 1]
+        part = data if whole and isinstance(data, bytes) else flat[bounds[start] : bounds[stop] - 1]
         strides = _strides(bounds if whole else bounds[start : stop + 1])
         times = ts if isinstance(ts, int) or whole else ts[start:stop]
         nodes, metas, tags = (None if lens is None else lens if whole else lens[start:stop] for lens in columns)
