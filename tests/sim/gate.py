@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.sim import elision, mutants, sigkill
+from tests.sim import elision, mutants, powercut, sigkill
 from tests.sim.faults import Call, Effect, Fault
 from tests.sim.flips import FlipReport, run_flips
 from tests.sim.probe import Effort, FoundError, Tally
@@ -33,6 +33,7 @@ from tests.sim.scenarios import ALPHABET, SCENARIOS, sequence
 
 STATES_WANTED = 200_000
 SIGKILL_CYCLES = 300
+POWER_CUTS = 25
 
 FULL = Effort(sample=24, deep_every=150, open_every=16, nested_max=10, nested_total_max=100)
 QUICK = Effort(images_max=20, sample=4, deep_every=40, open_every=2, nested_max=6, nested_total_max=40)
@@ -85,6 +86,7 @@ class Outcome:
     tally: Tally = field(default_factory=Tally)
     flips: FlipReport = field(default_factory=FlipReport)
     sigkill: sigkill.Report = field(default_factory=sigkill.Report)
+    cuts: powercut.CutReport = field(default_factory=powercut.CutReport)
     tried: int = 0
     pairs: int = 0
     """Of the runs with faults, those with two."""
@@ -245,6 +247,21 @@ def sigkill_task(cycles: int, seed: int, seconds: float) -> Outcome:
     return outcome
 
 
+def power_task(cuts: int, seed: int) -> Outcome:
+    """Power cuts on a real file system, where the machine allows making one."""
+    outcome = Outcome("power", f"{cuts} cuts")
+    with tempfile.TemporaryDirectory(prefix="topics-power-") as directory:
+        try:
+            outcome.cuts = powercut.power_cuts(Path(directory), cuts, seed, sigkill.SMALL_STEPS)
+        except powercut.NotPossibleError as error:
+            outcome.note = f"not possible here: {error}"
+            return outcome
+        except Exception as error:
+            outcome.cuts.wrong.append(f"{type(error).__name__}: {error}")
+    outcome.ok, outcome.note = not outcome.cuts.wrong, "; ".join(outcome.cuts.wrong[:3])
+    return outcome
+
+
 # -- what there is to do ----------------------------------------------------------------------------------------------
 
 
@@ -325,7 +342,8 @@ class Gate:
         ):
             killing = None
             if daemon:
-                killing = outside.submit(sigkill_task, SIGKILL_CYCLES, self.seed, max(self.seconds - 30, 60))
+                cutting = outside.submit(power_task, POWER_CUTS, self.seed)
+                killing = outside.submit(sigkill_task, SIGKILL_CYCLES, self.seed, max(self.seconds - 90, 60))
             futures = self._submit_all(pool)
             for done, future in enumerate(futures, 1):
                 self._take(future.result())
@@ -334,6 +352,7 @@ class Gate:
                     print(f"{took:4.0f} s: {done} of {len(futures)} tasks", file=sys.stderr, flush=True)
             if killing is not None:
                 self._take(killing.result())
+                self._take(cutting.result())
         return self.report()
 
     def _submit_all(self, pool: ProcessPoolExecutor) -> list[Future[Outcome]]:
@@ -422,6 +441,7 @@ class Gate:
                 "  start to ready, median / worst ms",
                 f"{starts[len(starts) // 2]:.0f} / {starts[-1]:.0f}",
             ),
+            ("power cuts on ext4 under the daemon", self._power()),
             ("seconds", f"{time.time() - self.began:.0f}"),
         ]
         width = max(len(name) for name, _ in rows)
@@ -435,6 +455,17 @@ class Gate:
             print(f"fewer than {STATES_WANTED:,} states were looked at in the time")
         print("\nall as it must be" if not wrong else f"\n{len(wrong)} WRONG, listed above")
         return not wrong
+
+    def _power(self) -> str:
+        outcomes = self.of("power")
+        if not outcomes:
+            return "left out"
+        cuts = outcomes[0].cuts
+        if not cuts.cuts and outcomes[0].ok:
+            return outcomes[0].note
+        return (
+            f"{cuts.cuts}: {cuts.acked:,} acked, {cuts.lost:,} of disk or memory lost and told, {len(cuts.wrong)} wrong"
+        )
 
 
 def argued(site: str) -> str | None:

@@ -23,6 +23,8 @@ from typing import Any
 
 CLASSES = ("memory", "disk", "fsync")
 START_SECONDS_MAX = 20.0
+SMALL_STEPS = ("--checkpoint-bytes", "1MiB", "--checkpoint-ms", "100", "--segment-max-events", "40")
+"""Options with which a daemon seals, takes snapshots and trims many times in a short life."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -60,12 +62,12 @@ def daemon_command(data: str, socket_path: str) -> list[str]:
 class Daemon:
     """One process of the daemon."""
 
-    def __init__(self, data: str, socket_path: str) -> None:
+    def __init__(self, data: str, socket_path: str, options: tuple[str, ...] = ()) -> None:
         self.socket_path = socket_path
         self.log = Path(data).parent / "daemon.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                daemon_command(data, socket_path),
+                [*daemon_command(data, socket_path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -216,7 +218,7 @@ def _one_store(report: Report, place: Path, lives: int, rng: random.Random, end:
     for life in range(lives):
         if time.monotonic() > end:
             break
-        daemon = Daemon(data, socket_path)
+        daemon = Daemon(data, socket_path, SMALL_STEPS if life % 2 else ())
         try:
             report.start_ms.append(daemon.wait_ready())
             if life == 0:
