@@ -405,6 +405,21 @@ COMMANDS: dict[str, Command] = {
             ),
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
         ),
+        Command(
+            "recover",
+            "Save everything that can be proven good of a damaged store, in a new one.",
+            "topics_cli.commands.recover:recover",
+            arguments=(Argument("SRC", "Data directory of the damaged store; it is only read."),),
+            options=(
+                Option("--to", TEXT, "Where the new store goes: empty, or not there yet.", metavar="NEW"),
+                Option("--topic", TEXT, "Only this topic.", metavar="TOPIC", many=True),
+                Option("--keep-doubtful", FLAG, "Keep records that a delete which is lost may have taken."),
+                Option("--swap", FLAG, "Put the new store in the old one's place; that is kept beside it."),
+                _DRY_RUN,
+                _JSON,
+            ),
+            examples=("topics recover /srv/topics --dry-run", "topics recover /srv/topics --to /srv/topics.new --swap"),
+        ),
         _SEGMENT_INSPECT,
         _WAL_INSPECT,
         Command(

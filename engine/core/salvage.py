@@ -35,7 +35,8 @@ class Salvage:
         self._report = report
         self.doubtful: dict[int, None] = {}
         """Ids of topics whose seqs may have gone further than the log shows."""
-        self.holes = 0
+        self.holes: list[Hole] = []
+        """Every place that was passed over."""
 
     def hole(
         self,
@@ -45,7 +46,7 @@ class Salvage:
         drop: Callable[[Slot], None],
     ) -> None:
         """Take one in. `told(topic_id, shard, lsn)`: whether a topic's image has what the log said up to there."""
-        self.holes += 1
+        self.holes.append(hole)
         where = f"{hole.path}: offset {hole.offset}"
         if hole.type == FrameType.MARK:
             self._report.append(f"{where}: a Mark that does not check was passed over; it concerned no topic")
@@ -54,11 +55,13 @@ class Salvage:
             slots = [slot] if (slot := self._catalog.by_id.get(hole.topic_id)) is not None else []
         else:
             slots = [slot for slot in self._catalog.by_id.values() if concerns(slot)]
-        slots = [slot for slot in slots if not told(slot.topic.id, hole.shard, max(hole.end - 1, hole.lsn))]
+        if not hole.open:
+            slots = [slot for slot in slots if not told(slot.topic.id, hole.shard, max(hole.end - 1, hole.lsn))]
         names = ", ".join(sorted(slot.name for slot in slots)[:_NAMES_SAID]) or "no topic that is known"
         kind = "the log" if hole.type is None else f"a {FrameType(hole.type).name} frame"
         self._report.append(
-            f"{where}: {kind} cannot be read up to lsn {hole.end} of shard {hole.shard} and was passed over; "
+            f"{where}: {kind} cannot be read up to {'its end' if hole.open else f'lsn {hole.end}'} of shard "
+            f"{hole.shard} and was passed over; "
             f"concerned: {names}{' and others' if len(slots) > _NAMES_SAID else ''}"
         )
         if hole.type == FrameType.DROP:

@@ -134,6 +134,8 @@ class Hole(NamedTuple):
     end: int
     path: str
     offset: int
+    open: bool = False
+    """Nobody knows how much there was: the newest file is gone or short, so it is behind every image, too."""
 
 
 Item: TypeAlias = "Frame | CorruptionGap | Hole"
@@ -251,8 +253,8 @@ class ShardWalk:
                     window = Window(self._fs, self.pieces[index].file)
         finally:
             window.close()
-        if self._newest_lost and not self._over:
-            yield self._hole(None, self.pieces[-1].end_lsn, self.pieces[-1].end_lsn)
+        if self._newest_lost:
+            yield self._hole(None, self.pieces[-1].end_lsn, self.pieces[-1].end_lsn)._replace(open=True)
 
     def _frames(self, window: Window, owned_end: int) -> Iterator[Frame]:
         """Valid frames that follow each other inside one file, from `_at` on."""

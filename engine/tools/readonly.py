@@ -18,39 +18,40 @@ class ReadOnlyFs(OsFs):
 
     def open(self, path: str, mode: OpenMode) -> int:
         if mode is not OpenMode.READ:
-            _refuse(path)
+            refuse(path)
         return super().open(path, mode)
 
     def lock(self) -> bool:
         return True
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
-        _refuse("a file")
+        refuse("a file")
 
     def fdatasync(self, handle: int) -> None:
-        _refuse("a file")
+        refuse("a file")
 
     def fsync_dir(self, path: str) -> None:
-        _refuse(path)
+        refuse(path)
 
     def rename(self, source: str, target: str) -> None:
-        _refuse(source)
+        refuse(source)
 
     def link(self, source: str, target: str) -> None:
-        _refuse(source)
+        refuse(source)
 
     def unlink(self, path: str) -> None:
-        _refuse(path)
+        refuse(path)
 
     def mkdir(self, path: str) -> None:
-        _refuse(path)
+        refuse(path)
 
     def allocate(self, handle: int, offset: int, length: int) -> None:
-        _refuse("a file")
+        refuse("a file")
 
     def truncate(self, handle: int, length: int) -> None:
-        _refuse("a file")
+        refuse("a file")
 
 
-def _refuse(path: str) -> Never:
+def refuse(path: str) -> Never:
+    """Say that nothing is written here."""
     raise OSError(errno.EROFS, "this directory is only looked at", path)

@@ -109,3 +109,52 @@ def test_a_store_in_use_is_not_read(mortal: Daemon) -> None:
     refused = run("fsck", str(mortal.directory / "data"))
     assert refused.returncode == 1
     assert b"store_locked" in refused.stderr
+
+
+def test_recover_of_a_whole_store_loses_nothing(store: Path, tmp_path: Path) -> None:
+    before = contents(store)
+    new = tmp_path / "new"
+    saved = run("recover", str(store), "--to", str(new))
+    assert saved.returncode == 0
+    assert b"nothing was lost" in saved.stdout
+    assert contents(store) == before
+    with Engine(str(store)) as old, Engine(str(new)) as log:
+        assert [state.topic for state in log.topics()] == ["audit", "orders"]
+        for topic in ("audit", "orders"):
+            assert list(log.read(topic)) == list(old.read(topic))
+            assert log.state(topic).epoch == old.state(topic).epoch
+
+
+def test_recover_says_what_is_lost_keeps_the_bytes_and_ends_with_5(store: Path, tmp_path: Path) -> None:
+    flip(log_file(store), log_file(store).read_bytes().index(b"xxx"))
+    tried = run("recover", str(store), "--dry-run")
+    assert tried.returncode == 5
+    assert b"lost\torders\t1-3" in tried.stdout
+    new = tmp_path / "new"
+    saved = run("recover", str(store), "--to", str(new), "-o", "ndjson")
+    assert saved.returncode == 5
+    report = json.loads(saved.stdout.splitlines()[0])
+    assert report["lost"] == [{"topic": "orders", "from": 1, "to": 3}]
+    assert json.loads((new / "lost" / "report.json").read_bytes())["lost"] == report["lost"]
+    assert (new / "lost" / report["kept"][0]["file"]).stat().st_size == report["kept"][0]["length"]
+    with Engine(str(new)) as log:
+        first = next(log.read("orders"))
+        assert first["$tombstone"]["reason"] == "corruption"
+        assert (first["$tombstone"]["gap_from"], first["$tombstone"]["gap_to"]) == (1, 3)
+        assert len(list(log.read("audit"))) == 5
+
+
+def test_recover_swaps_and_refuses_a_target_that_is_not_empty(store: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "something").write_bytes(b"")
+    assert run("recover", str(store), "--to", str(full)).returncode == 1
+    assert run("recover", str(store), "--to", str(store / "inside")).returncode == 1
+    assert run("recover", str(store)).returncode == 2
+    swapped = run("recover", str(store), "--to", str(tmp_path / "new"), "--swap", "--topic", "orders")
+    assert swapped.returncode == 0
+    assert not (tmp_path / "new").exists()
+    [kept] = [path for path in tmp_path.iterdir() if path.name.startswith("store.damaged-")]
+    with Engine(str(store)) as log:
+        assert [state.topic for state in log.topics()] == ["orders"]
+    assert run("fsck", str(kept)).returncode == 0

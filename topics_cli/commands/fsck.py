@@ -30,7 +30,7 @@ def _subset(word: str | None) -> tuple[int, int]:
     raise usage(f"--subset {word!r} is not N/M", "such as 2/7: the second seventh")
 
 
-def check(session: Session, path: str, values: dict[str, Any]) -> int:
+def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | None = None) -> int:
     """Check a directory that nobody writes to."""
     import msgspec
 
@@ -41,7 +41,7 @@ def check(session: Session, path: str, values: dict[str, Any]) -> int:
     from engine.tools.readonly import ReadOnlyFs
 
     progress = Progress(session, path)
-    sheet = Sheet(session)
+    own, sheet = sheet is None, Sheet(session) if sheet is None else sheet
 
     def found(finding: Finding) -> None:
         session.talk.clear()
@@ -75,4 +75,6 @@ def check(session: Session, path: str, values: dict[str, Any]) -> int:
         if summary.segments:
             read += f", {show_size(summary.segment_bytes)} in {summary.segments} segments"
         session.talk.note(f"topics: read {read}; {summary.topics} topics, {summary.records} live records")
+    if not own and sheet.is_data:
+        return exits.DAMAGE if summary.damage else exits.DONE
     return sheet.end(summary.damage, summary.warnings + summary.notes)
