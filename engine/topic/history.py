@@ -36,7 +36,9 @@ ROWS_KEPT: Final = 128
 ROWS_CHUNKED: Final = 2 * CHUNK_RECORDS
 """Rows of longer ranges are read at once, and not kept."""
 TAG_ROWS_KEPT: Final = 256
-"""Answers to "which rows have this tag" that are kept."""
+"""Segments of which answers to "which rows have this tag" are kept…"""
+NEEDLES_KEPT: Final = 2
+"""…and how many of each."""
 TAGS_WEIGHT_SMALL: Final = 2048
 """Sets of tags up to this many bytes stay with their block; larger ones are kept while there is room."""
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -175,7 +177,7 @@ class History:
         self._kept: dict[tuple[Segment, int], Part | _Tags] = {}
         """By segment and number of the chunk (`_TAGS`: its set of tags), what was used longest ago first."""
         self._rows: dict[tuple[Segment, int], Rows] = {}
-        self._tag_rows: dict[tuple[Segment, bytes, bool], array[int]] = {}
+        self._tag_rows: dict[Segment, dict[tuple[bytes, bool], array[int]]] = {}
 
     def attach(self, fs: Fs, opener: Opener) -> None:
         """Say where the segments are: `opener(fs)` makes what reads them, for one thread."""
@@ -229,7 +231,7 @@ class History:
                 self._keep((segment, (part.first_seq - segment.first_seq) // CHUNK_RECORDS), part)
         for segment, needle, rows in job.tag_rows:
             if segment in there:
-                self._keep_tag_rows((segment, needle.part, needle.exact), rows)
+                self._keep_tag_rows(segment, needle, rows)
 
     # -- index rows ------------------------------------------------------------------------------------------------
 
@@ -348,39 +350,36 @@ class History:
 
     def tag_rows(self, block: Block, needle: Needle) -> array[int]:
         """The rows of a sealed block whose tag passes, dead records' included. Raises `NotCached`."""
-        segment = block.segment
-        assert segment is not None, "only sealed blocks have rows"
-        key = (segment, needle.part, needle.exact)
-        rows = self._tag_rows.pop(key, None)
+        rows = self.table_rows(block, needle)
         if rows is None:
-            rows = self.table_rows(block, needle)
-            if rows is None:
-                # There is no table of tags: all records have to be looked at.
-                raise NotCached(ReadJob(self._opener, [], [(segment, needle)]))
-            return rows
-        self._keep_tag_rows(key, rows)
+            # There is no table of tags: all records have to be looked at.
+            assert block.segment is not None, "only sealed blocks have rows"
+            raise NotCached(ReadJob(self._opener, [], [(block.segment, needle)]))
         return rows
 
     def table_rows(self, block: Block, needle: Needle) -> array[int] | None:
         """As `tag_rows`, as far as the segment's table of tags tells; None when it does not."""
         segment = block.segment
         assert segment is not None, "only sealed blocks have rows"
-        key = (segment, needle.part, needle.exact)
-        rows = self._tag_rows.get(key)
+        rows = self._tag_rows.get(segment, {}).get((needle.part, needle.exact))
         if rows is None:
             try:
                 rows = self._files().table_rows(segment, needle)
             except OSError:
                 return None
-            if rows is not None:
-                self._keep_tag_rows(key, rows)
+            if rows is None:
+                return None
+        self._keep_tag_rows(segment, needle, rows)
         return rows
 
-    def _keep_tag_rows(self, key: tuple[Segment, bytes, bool], rows: array[int]) -> None:
-        self._tag_rows.pop(key, None)
+    def _keep_tag_rows(self, segment: Segment, needle: Needle, rows: array[int]) -> None:
+        known = self._tag_rows.pop(segment, {})
+        if len(known) >= NEEDLES_KEPT and (needle.part, needle.exact) not in known:
+            known = {}
         while len(self._tag_rows) >= TAG_ROWS_KEPT:
             del self._tag_rows[next(iter(self._tag_rows))]
-        self._tag_rows[key] = rows
+        known[needle.part, needle.exact] = rows
+        self._tag_rows[segment] = known
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -420,7 +419,6 @@ class History:
             if item is not None:
                 self._drop(item)
             self._rows.pop((segment, number), None)
-        for key in [key for key in self._tag_rows if key[0] is segment]:
-            del self._tag_rows[key]
-        if self.files is not None and not segment.in_tails:
+        self._tag_rows.pop(segment, None)
+        if self.files is not None:
             self.files.forget(segment)

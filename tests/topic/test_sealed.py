@@ -7,15 +7,16 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from engine.commands import DeleteSelector
+from engine.commands import Batch, DeleteSelector
 from engine.topic.page import read_page
 from engine.topic.record import find_record
 from engine.topic.state import Topic
 from engine.topic.tags import resolve_delete
-from engine.types import PageRequest, TopicConfig
+from engine.types import Match, PageRequest, TopicConfig
 from tests.topic.model import LIVE, Model, page_of
 from tests.topic.sealing import Sealer
 from tests.topic.test_model import COMMANDS, CONFIGS, REQUESTS, SEQS, Life, picture, run
@@ -112,3 +113,72 @@ def test_a_sealed_topic_shows_what_a_hot_one_shows(
     sealed.topic.release()
     hot.topic.release()
     assert sealed.cache.bytes_held == sealed.cache.history.held == hot.cache.bytes_held == 0
+
+
+@pytest.mark.parametrize("page_cache", [True, False])
+@pytest.mark.parametrize("cache_bytes", [1, 1 << 20])
+def test_segments_of_many_parts_read_like_blocks(page_cache: bool, cache_bytes: int) -> None:
+    config = TopicConfig(dedupe_node=True)
+    hot, sealed = Life(config, 0), Sealed(config, cache_bytes)
+    for count in (700, 3, 40, 800, 257):
+        head = hot.topic.head
+        datas = [b'{"n":%d}' % (head + index) + b" " * (index % 5) for index in range(count)]
+        tags = [f"tag-{index % 300}" if index % 3 else None for index in range(count)]
+        nodes = ["n" if index % 200 == 7 else None for index in range(count)]
+        for life in (hot, sealed):
+            life.append(Batch(datas, tags=tags, nodes=nodes), 1000 + head, None)
+    sealed.sealer.seal(0, 3)
+    sealed.sealer.seal(1, 1, piece=True)
+    sealed.sealer.disk.page_cache = page_cache
+    requests = [
+        PageRequest(limit=256),
+        PageRequest(limit=1000, include_tags=True),
+        PageRequest(limit=1000, max_bytes=9000, include_tags=True),
+        PageRequest(limit=5, nodes=frozenset({"n"}), lines=True),
+        PageRequest(limit=2, match=Match("Eq", "tag-100")),
+        PageRequest(limit=7, match=Match("Glob", "tag-29"), include_meta=False),
+    ]
+    deletes = [[], [(256, 256)], [(5, 5), (250, 520), (744, 1000)], [(1, 300)]]
+    for ranges in deletes:
+        for life in (hot, sealed):
+            life.do("apply_delete", ranges, 3000)
+        assert (hot.topic.count, hot.topic.bytes) == (sealed.topic.count, sealed.topic.bytes)
+        for request in requests:
+            for cursor in (0, 1, 254, 255, 256, 257, 511, 699, 742, 743, 744, 1254, 1540, 1799, 1800):
+                asked = msgspec.structs.replace(request, from_seq=cursor)
+                wanted = read_page(hot.topic, asked, 3000)
+                given = sealed.sealer.ask(partial(read_page, sealed.topic, asked, 3000))
+                assert page_of(given) == page_of(wanted), asked
+                assert (given.count, given.scanned) == (wanted.count, wanted.scanned), asked
+                sealed.cache.shrink()
+        for text in ("tag-100", "tag-29", "no"):
+            for op in ("Eq", "Glob"):
+                selector = DeleteSelector(match=Match(op, text))
+                wanted_ranges = resolve_delete(hot.topic, selector, 3000)
+                assert sealed.sealer.ask(partial(resolve_delete, sealed.topic, selector, 3000)) == wanted_ranges
+    for life in (hot, sealed):
+        life.do("apply_config", TopicConfig(cap_records=700, ttl_ms=900), 3000)
+    assert hot.topic.at(3000) == sealed.topic.at(3000)
+    for topic in (hot.topic, sealed.topic):
+        topic.expire(3000)
+    assert (hot.topic.floor.seq, hot.topic.floor.ranges()) == (sealed.topic.floor.seq, sealed.topic.floor.ranges())
+
+
+def test_what_is_read_of_history_gives_way_first_and_is_counted() -> None:
+    sealed = Sealed(TopicConfig(), 200_000)
+    for _ in range(40):
+        sealed.append(Batch([b'"' + b"x" * 200 + b'"'] * 256), 1000, None)
+    sealed.sealer.seal(0, 30)
+    cache, history = sealed.cache, sealed.cache.history
+    for cursor in range(0, 7000, 250):
+        sealed.sealer.ask(partial(read_page, sealed.topic, PageRequest(from_seq=cursor), 1000))
+    assert cache.bytes_held > history.held > 200_000
+    cache.shrink()
+    assert cache.bytes_held <= 200_000
+    assert 0 <= history.held <= 50_000
+    part, index = history.part(sealed.topic.tail.blocks[0], 300)
+    assert (part.first_seq, index) == (257, 44)
+    before = history.held
+    sealed.topic.tail.drop_front(1)
+    assert history.held < before
+    assert [segment.first_seq for segment in cache.retired] == [1]
