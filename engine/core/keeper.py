@@ -42,7 +42,7 @@ from engine.wal.wal import Wal
 
 SLICE_NS: Final = 1_000_000
 """How long one step works on the loop."""
-SEAL_BYTES: Final = 32 * 1024 * 1024
+SEAL_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one job seals at most (and one segment more): they are held in memory meanwhile."""
 RETRY_MS_MIN: Final = 1_000
 RETRY_MS_MAX: Final = 300_000
@@ -305,7 +305,7 @@ class Keeper:
             return False
         for before in there:
             if before.segment is not None:
-                self._retire(before.segment)
+                self._retire(before.segment, self._number)
         live, size = sum(block.live for block in there), sum(block.live_bytes for block in there)
         tail.replace(first, stop - first, Block.sealed(segment, live, size, copy.tags))
         # What was dead when it was copied has no row; a start learns from a .del file that it was deleted.
@@ -434,9 +434,8 @@ class Keeper:
                     starts[block.shard] = min(starts[block.shard], block.lsns[0])
         self._wal.keep_from(starts)
 
-    def _retire(self, segment: Segment) -> None:
-        """No topic has this segment any more. One that is taken down already may be in the snapshot under way."""
-        absent_from = self._number + 1
+    def _retire(self, segment: Segment, absent_from: int) -> None:
+        """No topic has this segment any more; no snapshot from a number on names it."""
         if not segment.in_tails:
             self._superfluous.append((absent_from, segment.paths()))
             return
@@ -451,7 +450,7 @@ class Keeper:
         """Remove what neither kept snapshot names."""
         retired, self._catalog.cache.retired = self._catalog.cache.retired, []
         for segment in retired:
-            self._retire(segment)
+            self._retire(segment, self._number + 1)  # it may have been taken down before it went
         oldest = self._kept[0][0] if len(self._kept) == 2 else 0
         paths = [path for number, paths in self._superfluous if number <= oldest for path in paths]
         self._superfluous = [entry for entry in self._superfluous if entry[0] > oldest]
