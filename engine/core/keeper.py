@@ -21,6 +21,7 @@ from typing import Final
 
 from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
 from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
+from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
 from engine.checkpoint.sources import Readers, source_of
 from engine.clock import Clock
 from engine.core.catalog import Catalog
@@ -95,6 +96,8 @@ class Keeper:
         self._copies: list[Copy] = []
         self._copied_bytes = 0
         self._sealed = 0
+        self._rewritten = 0
+        """Bytes that this checkpoint has copied from segments to segments."""
         self._cuts: list[ShardCut] = []
         self._taken: list[Captured] = []
         self._taken_slots: list[Slot] = []
@@ -208,7 +211,7 @@ class Keeper:
         self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
         self._covered = self._position()
         self._slots, self._at = list(self._catalog.by_id.values()), 0
-        self._copies, self._copied_bytes, self._sealed = [], 0, 0
+        self._copies, self._copied_bytes, self._sealed, self._rewritten = [], 0, 0, 0
         self.phase = Phase.SEAL
 
     def _fail(self, error: OSError | None, now_ms: int) -> None:
@@ -253,6 +256,11 @@ class Keeper:
                 for group in to_seal(blocks, settings, now_ms):
                     self._copies.append(self._copy(slot.topic, group))
                     self._copied_bytes += group.size
+            if slot.visible and self._rewritten < REWRITE_BYTES:
+                for group in to_rewrite(blocks, settings):
+                    self._copies.append(self._copy(slot.topic, group))
+                    self._copied_bytes += group.size
+                    self._rewritten += group.size
             if self._copied_bytes >= SEAL_BYTES or self._clock.boot_ns() >= until_ns:
                 break
         if self._copied_bytes >= SEAL_BYTES or (self._copies and self._at == len(self._slots)):

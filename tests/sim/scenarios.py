@@ -504,6 +504,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("stops", history.stops, history.STOPPING),
             ("shards", history.shards, history.TWO_SMALL),
             ("drops", history.drops, history.SMALL),
+            ("rewrites", history.rewrites, history.SMALL),
         )
     ),
 )

@@ -94,6 +94,23 @@ def deletes(world: World) -> None:
     world.check()
 
 
+def rewrites(world: World) -> None:
+    """Segments that are mostly dead are written again, and the old files go when neither snapshot names them."""
+    world.put("t", durability="disk")
+    for _ in range(3):
+        world.append("t", 4, tag="red")
+        world.append("t", 4)
+        world.checkpoint()
+    world.delete("t", seqs=(1, 2, 3, 4, 5, 7, *range(9, 15), 18))
+    world.checkpoint()
+    world.check()
+    world.delete("t", seqs=(16, *range(19, 24)))
+    world.checkpoint()
+    world.append("t")
+    world.checkpoint()
+    world.check()
+
+
 def caps(world: World) -> None:
     """A capped topic whose front lies in segments."""
     world.put("t", durability="disk", cap_records=12)
