@@ -346,11 +346,9 @@ class Keeper:
         self._taken.append(found)
         self._taken_slots.append(slot)
         self._needed[slot.shard] = max(self._needed.get(slot.shard, 0), found.image.from_lsn)
-        blocks = slot.topic.tail.blocks
-        if not blocks or has_own_files(blocks[-1]):
-            return
         loose = {*map(id, found.loose)}
-        taken = [block for block in blocks if block.segment is not None or id(block) in loose]
+        # Short islands of records before a hole stay in the tails when what comes after is sealed.
+        taken = [block for block in slot.topic.tail.blocks if block.segment is not None or id(block) in loose]
         for group in to_tails(taken, self._settings, self._is_worn):
             copy = self._copy(slot.topic, group)
             live, size = sum(block.live for block in group.blocks), sum(block.live_bytes for block in group.blocks)

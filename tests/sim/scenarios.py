@@ -505,6 +505,11 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("shards", history.shards, history.TWO_SMALL),
             ("drops", history.drops, history.SMALL),
             ("rewrites", history.rewrites, history.SMALL),
+            ("islands", history.islands, history.SMALL),
+            ("between", history.between, history.SMALL),
+            ("full", history.full, history.SMALL),
+            ("resharded", history.resharded, history.SMALL),
+            ("unfinished", history.unfinished, history.SMALL),
         )
     ),
 )

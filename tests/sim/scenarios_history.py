@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.types import Match
+from engine.types import ConfigChanges, Match
 from tests.sim.media import Cut
 from tests.sim.world import TINY, World
 
@@ -222,3 +222,129 @@ def drops(world: World) -> None:
     world.checkpoint()
     world.checkpoint()
     world.check()
+
+
+def islands(world: World) -> None:
+    """A few records before a wide hole, and what comes after it is sealed."""
+    world.append("t", 2)
+    world.settle()
+    world.append("t", 1)
+    world.power_off(Cut(0)).start()
+    world.append("t", 8)
+    world.append("e", 2)
+    world.put("e", durability="ephemeral")
+    world.append("e", 2)
+    world.put("e", durability="disk")
+    world.append("e", 8)
+    world.checkpoint()
+    world.check()
+    world.append("t", 1)
+    world.checkpoint()
+    world.kill().start()
+    world.check()
+
+
+def between(world: World) -> None:
+    """Everything that clients do, in between the calls of a checkpoint's jobs."""
+    world.put("t", durability="disk")
+    world.append("t", 9, tag="red")
+    world.append("f", 3, config=_changes(durability="fsync"))
+    world.append("gone", 9)
+    world.append("capped", 9, config=_changes(durability="disk", cap_records=10))
+    world.between = [
+        *(lambda: world.append("t", 2, wait=False), world.step),
+        *(lambda: world.delete("t", seqs=(2, 3), wait=False), world.step),
+        *(lambda: world.append("capped", 4, wait=False), world.step),
+        *(lambda: world.append("f", 1, wait=False, key="k"), world.step, world.step),
+        *(lambda: world.delete("t", match=Match("Eq", "red"), wait=False), world.step),
+        *(lambda: world.drop("gone", wait=False), world.step, world.step),
+        *(lambda: world.append("gone", 1, wait=False), world.step, world.step),
+        *(lambda: world.put("t", cap_records=3, wait=False), world.step, world.step),
+        *(lambda: world.append("new", 8, wait=False), world.step),
+    ]
+    world.checkpoint()
+    world.settle()
+    world.check()
+    world.kill().start()
+    world.check()
+    world.append("t", 8)
+    world.between = [*((lambda: world.append("t", 1, wait=False)), world.step)] * 8
+    world.checkpoint()
+    world.settle()
+    world.check()
+
+
+def full(world: World) -> None:
+    """The disk is full when a checkpoint begins: nothing comes of it but an alarm, and writes go on."""
+    world.append("t", 9)
+    world.checkpoint()
+    world.append("t", 9)
+    world.delete("t", seqs=(2,))
+    before = world.disk.capacity
+    world.watched = False  # a start needs room for a file of the log
+    world.disk.capacity = before - world.disk.space().bytes_free + 6 * 1024
+    ticket = world.core.checkpoint()
+    world.wait(ticket)
+    assert ticket.error is not None, "a checkpoint without room was made"
+    world.check()
+    world.append("t", 1)
+    world.disk.capacity = before
+    world.watched = True
+    world.clock.tick(2000)
+    world.step()
+    world.checkpoint()
+    assert world.core.keeper.problem is None, "the alarm outlives its reason"
+    world.check()
+
+
+def resharded(world: World) -> None:
+    """The number of shards changes: a checkpoint comes first of all, and topics go on where they live now."""
+    names = ("a", "b", "c", "d")
+    for name in names:
+        world.append(name, 3)
+    world.settle()
+    for shards in (2, 1, 3):
+        world.stop()
+        world.settings = msgspec.structs.replace(world.settings, wal_shards=shards)
+        for name in names:
+            world.oracle.placed(name, None)
+        world.start()
+        for name in names:
+            world.append(name, 2)
+        for _ in range(8):
+            world.step()
+        assert world.core.keeper.last is not None, "no checkpoint was made although the shards are others"
+        world.checkpoint()
+        world.kill().start()
+        world.check()
+
+
+def unfinished(world: World) -> None:
+    """A process that dies in the middle of a checkpoint, and the next one makes it again; then the power fails."""
+    for count in (2, 5, 9, 14):
+        world.append("t", 9)
+        world.append("u", 2)
+        world.between = [*([world.step] * count), *([_die] * 50)] * 50
+        try:
+            world.wait(world.core.checkpoint())
+        except _DiedError:
+            pass
+        world.between = []
+        world.kill().start()
+        world.append("t", 1)
+        world.checkpoint()
+        world.checkpoint()
+        world.power_off(Cut(0)).start()
+        world.check()
+
+
+class _DiedError(BaseException):
+    """The process is gone."""
+
+
+def _die() -> None:
+    raise _DiedError
+
+
+def _changes(**changes: object) -> ConfigChanges:
+    return msgspec.convert(changes, ConfigChanges)

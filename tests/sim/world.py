@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -48,6 +48,31 @@ STEPS_MAX = 400
 
 class WrongError(AssertionError):
     """The engine did something that it must not do; the message says what."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """A job of a checkpoint under way."""
+
+    job: Any
+    age: int = 0
+    error: OSError | None = None
+    ran: bool = False
+    runs: bool = False
+    """It is being run: whatever happens now happens between two of its calls."""
+
+
+class _Intruded:
+    """The file system of a job, in between whose calls clients do what `World.between` holds."""
+
+    def __init__(self, below: Fs, world: World) -> None:
+        self._below = below
+        self._world = world
+
+    def __getattr__(self, name: str) -> object:
+        if self._world.between:
+            self._world.between.pop(0)()
+        return getattr(self._below, name)
 
 
 @dataclass(slots=True)
@@ -95,6 +120,9 @@ class World:
         self.tolerant = False
         """Failures are what is being tried: commands that fail are noted and passed over."""
         self._syncs: dict[int, _Sync] = {}
+        self._work: _Work | None = None
+        self.between: list[Callable[[], object]] = []
+        """What clients do while a checkpoint's job runs: one of them before each of its calls."""
         self._serial = 0
         self._ticks_known = True
         self._wrapped: Fs | None = None
@@ -112,6 +140,7 @@ class World:
         self.disk.on_step = self._stepped
         self.monitor.started(self.disk)
         self._syncs.clear()
+        self._work = None
         self._ticks_known = True
         self._wrapped = self.wrap(self.disk)
         core = Core.open(self._wrapped, self.clock, self.settings, self.limits)
@@ -128,6 +157,9 @@ class World:
     def stop(self) -> World:
         """Stop cleanly."""
         self._finish_syncs()
+        if self._work is not None:
+            self._work.age = self.lag
+            self._keep()
         self.core.close()
         self._ended(Crash.STOP, self.disk.killed())
         return self
@@ -188,8 +220,29 @@ class World:
             core.chore_done(chore, _outcome(chore, self._fs))
         while core.keep_step():
             pass
-        if (work := core.keep_job()) is not None:
-            core.keep_done(work, _outcome(work, self._fs))
+        self._keep()
+
+    def _keep(self) -> None:
+        """A checkpoint's job: run when half of `lag` has gone by, given back when all of it has."""
+        core = self.core
+        work = self._work
+        if work is None:
+            job = core.keep_job()
+            if job is None:
+                return
+            work = self._work = _Work(job)
+        elif work.runs:
+            return  # this is a step in the middle of it
+        else:
+            work.age += 1
+        if not work.ran and work.age >= self.lag // 2:
+            work.ran, work.runs = True, True
+            fs = cast(Fs, _Intruded(self._fs, self)) if self.between else self._fs
+            work.error = _outcome(work.job, fs)
+            work.runs = False
+        if work.ran and work.age >= self.lag:
+            self._work = None
+            core.keep_done(work.job, work.error)
 
     @property
     def _fs(self) -> Fs:
@@ -252,8 +305,11 @@ class World:
 
     def checkpoint(self) -> None:
         """Make a checkpoint, and let it be tidied up after."""
-        self.wait(self.core.checkpoint())
-        self.work()
+        ticket = self.core.checkpoint()
+        self.wait(ticket)
+        ticket.value()
+        for _ in range(2 * self.lag + 2):
+            self.step()
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
