@@ -82,6 +82,10 @@ class Fs(Protocol):
         """Make a directory with mode 0700; one that exists is fine."""
         ...
 
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
         ...
@@ -208,6 +212,9 @@ class OsFs:
             os.mkdir(path, 0o700, dir_fd=self._root)
         except FileExistsError:
             pass
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path, dir_fd=self._root)
 
     def list(self, path: str) -> list[str]:
         handle = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._root)

@@ -107,6 +107,12 @@ FLOOR_REASONS_MAX: Final = 64
 """Ranges of reasons kept below the eviction floor; older ones merge into `mixed`."""
 GAPS_MAX: Final = 1024
 """Ranges of known damage that a topic tells; the nearest ones are told as one beyond that."""
+EXPORT_TTL_MS: Final = 3_600_000
+"""How long an export stays pinned unless its owner says otherwise, or renews it."""
+EXPORT_TTL_MS_MAX: Final = 7 * 86_400_000
+"""A pin keeps the space of everything that it links."""
+EXPORTS_MAX: Final = 256
+"""Pins at a time."""
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 86_400_000
 CLAIM_JITTER_MS_MAX: Final = 5000

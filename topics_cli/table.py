@@ -406,6 +406,30 @@ COMMANDS: dict[str, Command] = {
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
         ),
         Command(
+            "backup",
+            "Copy what the daemon holds now, verified, into an empty directory.",
+            "topics_cli.commands.backup:backup",
+            options=(
+                Option("--to", TEXT, "Where the backup goes: empty, or not there yet.", metavar="DIR"),
+                Option("--topic", TEXT, "Only this topic.", metavar="TOPIC", many=True),
+                _JSON,
+            ),
+            examples=("topics backup --to /backups/monday",),
+        ),
+        Command(
+            "restore",
+            "Make a store of a backup; nothing that its manifest does not vouch for gets in.",
+            "topics_cli.commands.backup:restore",
+            arguments=(Argument("SRC", "Directory of the backup."),),
+            options=(
+                Option("--to", TEXT, "Data directory of the new store: empty, or not there yet.", metavar="DATA"),
+                Option("--topic", TEXT, "Only this topic.", metavar="TOPIC", many=True),
+                _DRY_RUN,
+                _JSON,
+            ),
+            examples=("topics restore /backups/monday --to /srv/topics",),
+        ),
+        Command(
             "recover",
             "Save everything that can be proven good of a damaged store, in a new one.",
             "topics_cli.commands.recover:recover",

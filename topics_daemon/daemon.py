@@ -10,6 +10,7 @@ What is not here: how a process starts and stops (`lifecycle`), sockets (`listen
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import sys
 import time
@@ -25,6 +26,7 @@ from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
+from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
 from topics_daemon.head import Bounds, Head
@@ -148,6 +150,9 @@ class Daemon:
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._keeping: Keeping | None = None
+        self._data_dir = os.path.abspath(config["data_dir"])
+        self.exports: Exports = cast(Exports, None)
+        """For handlers too."""
         self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
         least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
@@ -217,6 +222,7 @@ class Daemon:
         self._filler = Worker("chores", self.loop, fs, self._chore_done, self.job_bug)
         self.readers = Readers(self, fs)
         self._keeping = Keeping(self, core, fs)
+        self.exports = Exports(self, core, self._data_dir)
         self.serving = True
         self.wake()
 
@@ -363,6 +369,7 @@ class Daemon:
                     self.log.error("damage", said=line)
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
+            self.exports.look()
             self.look_at_checkpoints()
             self.wake()
         self._tick_due_s = self.loop.time() + self._tick_s

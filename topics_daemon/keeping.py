@@ -38,7 +38,7 @@ class Keeping:
     def look(self) -> None:
         """Something may have become due, or what was waited for may have come."""
         keeper = self._core.keeper
-        if not self._planned and (keeper.active or keeper.is_due(self._core.commit.now_ms)):
+        if not self._planned and (keeper.active or keeper.has_aside or keeper.is_due(self._core.commit.now_ms)):
             self._plan()
 
     def stop(self, timeout_s: float) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_64
 
+from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.sources import Readers, Source
 from engine.errors import StoreDamaged
 from engine.formats.snapshot import META_DIR, Globals, SegmentEntry, TopicImage, encode_sections, snapshot_path
@@ -264,4 +265,4 @@ class RemoveJob:
         remove(fs, self.paths)
 
 
-Job = SealJob | SnapshotJob | RemoveJob
+Job = SealJob | SnapshotJob | RemoveJob | PinJob | UnpinJob

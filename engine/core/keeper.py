@@ -15,11 +15,13 @@ Any error leaves things as they are: the older snapshots and the log say everyth
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
 from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
+from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
 from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
 from engine.checkpoint.sources import Readers, source_of
@@ -105,6 +107,8 @@ class Keeper:
         self._needed: dict[int, int] = {}
         self._began_ns = 0
         self._began_ms = 0
+        self._asides: deque[tuple[PinJob | UnpinJob, Ticket[None]]] = deque()
+        """Jobs of others that must not meet a job of ours: files are named and removed in one place only."""
         self._job: Job | None = None
         self._running: Job | None = None
         self._superfluous: list[tuple[int, list[str]]] = []
@@ -122,6 +126,17 @@ class Keeper:
         ticket: Ticket[CheckpointDone] = Ticket()
         self._asked.append(ticket)
         return ticket
+
+    def aside(self, job: PinJob | UnpinJob) -> Ticket[None]:
+        """Run a job in between those of checkpoints, when no file is made or removed."""
+        ticket: Ticket[None] = Ticket()
+        self._asides.append((job, ticket))
+        return ticket
+
+    @property
+    def has_aside(self) -> bool:
+        """Whether such a job waits."""
+        return bool(self._asides)
 
     @property
     def active(self) -> bool:
@@ -169,15 +184,27 @@ class Keeper:
 
     def job(self) -> Job | None:
         """A job to run in a thread, one at a time."""
-        if self._running is not None or self._job is None:
+        if self._running is not None:
             return None
-        self._running, self._job = self._job, None
+        if self._job is None and self._asides:
+            self._running = aside = self._asides[0][0]
+            if isinstance(aside, PinJob):
+                aside.number = self._kept[-1][0] if self._kept else 0
+        else:
+            self._running, self._job = self._job, None
         return self._running
 
     def job_done(self, job: Job, error: OSError | None, now_ms: int) -> None:
         """The outcome of a job."""
         assert job is self._running, "a job that is not in flight"
         self._running = None
+        if isinstance(job, PinJob | UnpinJob):
+            _, ticket = self._asides.popleft()
+            if error is None:
+                ticket.complete(None)
+            else:
+                ticket.fail(Unavailable(Code.NOT_READY, f"the files could not be pinned: {error}"))
+            return
         if isinstance(job, RemoveJob):
             return
         if isinstance(job, SealJob):

@@ -108,6 +108,9 @@ class Patched:
     def unlink(self, path: str) -> None:
         refuse(path)
 
+    def rmdir(self, path: str) -> None:
+        refuse(path)
+
     def mkdir(self, path: str) -> None:
         refuse(path)
 

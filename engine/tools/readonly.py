@@ -42,6 +42,9 @@ class ReadOnlyFs(OsFs):
     def unlink(self, path: str) -> None:
         refuse(path)
 
+    def rmdir(self, path: str) -> None:
+        refuse(path)
+
     def mkdir(self, path: str) -> None:
         refuse(path)
 

@@ -105,8 +105,18 @@ def test_what_is_no_store_and_no_file_is_refused(tmp_path: Path) -> None:
     assert run("wal-inspect", str(tmp_path / "empty")).returncode == 4
 
 
-def test_a_store_in_use_is_not_read(mortal: Daemon) -> None:
-    refused = run("fsck", str(mortal.directory / "data"))
+def test_a_store_in_use_is_checked_through_a_pin(mortal: Daemon) -> None:
+    mortal.run("write", "orders", "a", "b", "c")
+    checked = mortal.run("fsck", str(mortal.directory / "data"))
+    assert checked.returncode == 0, checked
+    assert b"no problems found" in checked.stdout
+    assert b"exports/" in checked.stderr
+    told = mortal.run("explain", "orders", "2", "--dir", str(mortal.directory / "data"))
+    assert b"state\tlive" in told.stdout
+    assert mortal.run("explain", "orders", "9").returncode == 3
+    elsewhere = run("fsck", str(mortal.directory / "data"))
+    assert elsewhere.returncode == 69
+    refused = mortal.run("recover", str(mortal.directory / "data"), "--dry-run")
     assert refused.returncode == 1
     assert b"store_locked" in refused.stderr
 

@@ -185,6 +185,16 @@ class FakeDisk:
             self._enter(parent, name, Dir(self._number()))
             self._stepped(f"mkdir {path}")
 
+    def rmdir(self, path: str) -> None:
+        parent, name = self._parent(path)
+        there = parent.cache.get(name)
+        if not isinstance(there, Dir):
+            raise NotADirectoryError(errno.ENOTDIR, path)
+        if there.cache:
+            raise OSError(errno.ENOTEMPTY, path)
+        self._enter(parent, name, None)
+        self._stepped(f"rmdir {path}")
+
     def list(self, path: str) -> list[str]:
         return sorted(self._dir(path).cache)
 

@@ -189,6 +189,9 @@ class FaultFs:
         self._strike(Call.UNLINK, path)
         self.below.unlink(path)
 
+    def rmdir(self, path: str) -> None:
+        self.below.rmdir(path)
+
     def mkdir(self, path: str) -> None:
         self._strike(Call.MKDIR, path)
         self.below.mkdir(path)

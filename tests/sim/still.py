@@ -95,6 +95,9 @@ class StillDisk:
     def unlink(self, path: str) -> None:
         self._refuse()
 
+    def rmdir(self, path: str) -> None:
+        self._refuse()
+
     def mkdir(self, path: str) -> None:
         self._refuse()
 

@@ -20,6 +20,7 @@ CHANGES: dict[str, Callable[[ReadOnlyFs], object]] = {
     "rename": lambda fs: fs.rename("a", "b"),
     "link": lambda fs: fs.link("a", "b"),
     "unlink": lambda fs: fs.unlink("a"),
+    "rmdir": lambda fs: fs.rmdir("b"),
     "mkdir": lambda fs: fs.mkdir("b"),
     "allocate": lambda fs: fs.allocate(0, 0, 1),
     "truncate": lambda fs: fs.truncate(0, 0),

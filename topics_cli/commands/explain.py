@@ -10,10 +10,11 @@ from topics_cli.client import topic_path
 from topics_cli.cut import ts_of
 from topics_cli.exits import ApiError, Failure
 from topics_cli.findings import Sheet
+from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
 from topics_cli.screen import show_pairs
 from topics_cli.session import Session, check_name
-from topics_cli.store_dir import data_dir, unused
+from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_time
 
 _SHOWN = ("reason", "file", "offset", "length", "earliest_seq", "head_seq")
@@ -23,8 +24,14 @@ def explain(session: Session, values: dict[str, Any]) -> int:
     """Tell a record's story; 3 when it is not there to be read."""
     topic, seq = check_name(values["topic"]), values["seq"]
     if values["dir"] is None:
-        return _by_daemon(session, topic, seq)
-    found = from_directory(session, data_dir(values["dir"]), topic, seq)
+        found = _by_daemon(session, topic, seq)
+    else:
+        path = data_dir(values["dir"])
+        if holder(path) is not None:
+            with pinned(session, {"topics": [topic]}, within=path) as export:
+                found = from_directory(session, export["path"], topic, seq)
+        else:
+            found = from_directory(session, path, topic, seq)
     _show(session, found)
     return exits.DONE if found["state"] == "live" else exits.NOTHING
 
@@ -38,7 +45,6 @@ def from_directory(session: Session, path: str, topic: str, seq: int) -> dict[st
     from engine.tools.explain import explain as explained
     from engine.tools.readonly import ReadOnlyFs
 
-    unused(path)
     progress = Progress(session, path)
     fs = ReadOnlyFs(path)
     try:
@@ -51,7 +57,7 @@ def from_directory(session: Session, path: str, topic: str, seq: int) -> dict[st
     return found
 
 
-def _by_daemon(session: Session, topic: str, seq: int) -> int:
+def _by_daemon(session: Session, topic: str, seq: int) -> dict[str, Any]:
     """What a running daemon knows at once."""
     found: dict[str, Any] = {"topic": topic, "seq": seq, "events": []}
     try:
@@ -62,8 +68,7 @@ def _by_daemon(session: Session, topic: str, seq: int) -> int:
             raise
         detail = json.loads(error.body)["error"]["detail"]
         found |= {"state": detail["why"], "earliest_seq": detail["earliest_seq"], "head_seq": detail["head_seq"]}
-    _show(session, found)
-    return exits.DONE if found["state"] == "live" else exits.NOTHING
+    return found
 
 
 def _show(session: Session, found: dict[str, Any]) -> None:

@@ -8,15 +8,19 @@ from topics_cli import exits
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
 from topics_cli.output import NDJSON
+from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
 from topics_cli.session import Session
-from topics_cli.store_dir import data_dir, unused
+from topics_cli.store_dir import data_dir, holder
 
 
 def fsck(session: Session, values: dict[str, Any]) -> int:
     """Check a store; 4 when it is damaged."""
     path = data_dir(values["dir"])
-    unused(path)
+    if holder(path) is not None:
+        with pinned(session, {}, within=path) as export:
+            session.talk.note(f"topics: a daemon has {path}: checking what it holds now ({export['path']})")
+            return check(session, export["path"], values)
     return check(session, path, values)
 
 

@@ -19,7 +19,7 @@ from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
 from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
-from topics_daemon.routes import admin, delete, diff, health, metrics, records, topics, watch, write
+from topics_daemon.routes import admin, delete, diff, exports, health, metrics, records, topics, watch, write
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -69,6 +69,11 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "metrics"): {"GET": Route(handler=metrics.get_metrics, scope=Scope.READ, early=True)},
     ("v0", "admin", "checkpoint"): {"POST": Route(handler=admin.checkpoint, scope=Scope.ADMIN, whole=True)},
     ("v0", "admin", "store"): {"GET": Route(handler=admin.store, scope=Scope.ADMIN, whole=True)},
+    ("v0", "admin", "exports"): {
+        "POST": Route(handler=exports.pin, scope=Scope.ADMIN, body=Body.OPTIONAL),
+        "GET": Route(handler=exports.list_pins, scope=Scope.ADMIN, whole=True),
+    },
+    ("v0", "admin", "exports", _ANY_PARAM): {"DELETE": Route(handler=exports.unpin, scope=Scope.ADMIN, whole=True)},
     ("v0", "topics"): {"GET": Route(handler=topics.list_topics, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME): {
         "GET": Route(handler=topics.get_topic, scope=Scope.READ),
