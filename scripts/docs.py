@@ -69,6 +69,12 @@ WHEN: Final[dict[Code, str]] = {
 ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
     ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
     ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
+    ("POST", "/v0/admin/exports"): (
+        "pin a consistent set of files with a manifest: `topics`, or `prefix`, or all; `ttl_ms` (1 h); "
+        "with an `id` alone, renew that pin"
+    ),
+    ("GET", "/v0/admin/exports"): "the pins: where their files are, and until when",
+    ("DELETE", "/v0/admin/exports/:param"): "let go of a pin",
     ("GET", "/v0/health"): "the process is there, whatever the disk does; also `/healthz`",
     ("GET", "/v0/ready"): "recovered, not stopping, and taking writes; else 503; also `/readyz`",
     ("GET", "/v0/metrics"): "metrics as text for Prometheus; as JSON with `Accept: application/json`",

@@ -1,9 +1,9 @@
 """Backups: a pinned set of files copied and verified, and the way back.
 
 A backup is a directory that holds exactly what its manifest lists, every file with its XXH3-128; the manifest is
-written last. `verify` believes nothing else: a file that is not listed, a name that no file of a store has, another length or
-another digest is refused before anything is written. What comes back is a new store (engine.tools.rebuild), read
-through all the checks inside the files too, so that a backup that was damaged before it was listed is noticed as well.
+written last. `verify` believes nothing else: a file that is not listed, a name that no file of a store has, another
+length or another digest is refused before anything is written. What comes back is a new store (engine.tools.rebuild),
+read through all the checks inside the files too, so that a backup of something damaged is noticed as well.
 """
 
 from __future__ import annotations

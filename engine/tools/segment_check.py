@@ -6,6 +6,7 @@ what that means: it is made again from the data. Single files, wherever they lie
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Final
 
@@ -13,7 +14,16 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from engine.errors import StoreDamaged
 from engine.formats.header import FILE_HEADER_LEN, FileHeader, parse_file_header
-from engine.formats.segment import CHECK_LEN, INFO_LEN, BadSegment, parse_check, parse_info, sums_len
+from engine.formats.segment import (
+    CHECK_LEN,
+    INFO_LEN,
+    ROW_LEN,
+    SUM_ROWS,
+    BadSegment,
+    parse_check,
+    parse_info,
+    sums_len,
+)
 from engine.formats.tagtable import TagTable, parse_filter
 from engine.fs import Fs, OpenMode
 from engine.segment.reader import DamagedSegment, SegmentFiles
@@ -154,6 +164,7 @@ def _check_index(fs: Fs, segment: Segment, topic: str, found: Found) -> None:
         if not segment.in_tails:
             _header_of(fs, handle, path, found, topic)
         info = parse_info(fs.pread(handle, INFO_LEN, segment.info_offset))
+        rows = fs.pread(handle, segment.count * ROW_LEN, segment.rows_offset)
         sums = fs.pread(handle, sums_len(segment.count), segment.sums_offset)
     finally:
         fs.close(handle)
@@ -164,10 +175,17 @@ def _check_index(fs: Fs, segment: Segment, topic: str, found: Found) -> None:
         why = f"it says that it is of topic {info.topic_id:x}, from seq {info.first_seq}, {info.rows} rows"
     elif info.sums_check != xxh3_64_intdigest(sums):
         why = "its sums do not check"
-    elif segment.worn:
+    elif not _rows_check(rows, sums):
         why = "some of its rows do not check"
     if why is not None:
         found(damage_at(FindingId.SEGMENT_INDEX, path, why, topic, _seqs(segment), MENDS, segment.info_offset))
+
+
+def _rows_check(rows: bytes, sums: bytes) -> bool:
+    """Whether each 64 rows have their sum."""
+    said = array("Q", sums)[0::2]
+    step = SUM_ROWS * ROW_LEN
+    return all(xxh3_64_intdigest(rows[at * step : (at + 1) * step]) == check for at, check in enumerate(said))
 
 
 def _check_tags(fs: Fs, segment: Segment, topic: str, found: Found) -> None:
