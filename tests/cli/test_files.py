@@ -12,6 +12,8 @@ from engine import Engine
 from tests.cli import support
 from tests.cli.support import Daemon, Terminal, clean_environment
 
+pytestmark = pytest.mark.slow
+
 
 def run(*words: str) -> subprocess.CompletedProcess[bytes]:
     return support.run(*words, environment=clean_environment())

@@ -19,6 +19,8 @@ from tests.sim.faults import Call, Effect, Fault, FaultFs
 from tests.sim.view import look
 from tests.store.test_snapshots import Life, comparable, images_of, started, without_snapshots
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 25
 
 

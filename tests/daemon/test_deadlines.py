@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 FLAGS = {
     "--header-timeout-ms": "300",

@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, Wire, clean_environment, daemon_process, post, request
 
+pytestmark = pytest.mark.slow
+
 WITHIN_S = 1.0
 """The least heartbeat that a stream may have: what a removed key has open must be gone by then."""
 

@@ -14,6 +14,8 @@ from engine import Engine
 from tests.daemon.kit import DaemonProcess, Events, clean_environment, post, records_of, request, start, watch
 from tests.store.checkpoint import checkpoint
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("late.py")
 BATCHES = 6
 RECORDS = BATCHES * 1000

@@ -17,6 +17,8 @@ import pytest
 
 from tests.daemon.kit import Wire, clean_environment, daemon_process, post, records_of, request, start
 
+pytestmark = pytest.mark.slow
+
 
 def run(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """`topicsd` with these flags, which is expected to end by itself."""

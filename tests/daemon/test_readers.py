@@ -13,6 +13,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, clean_environment, daemon_process, post, records_of, request, watch
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("late.py")
 
 

@@ -19,6 +19,8 @@ from topics_daemon.config import BY_NAME
 from topics_daemon.listen import CannotListen
 from topics_daemon.supervisor import Notifier, passed_sockets
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("faulty.py")
 UNIT = ROOT / "packaging" / "topicsd.service"

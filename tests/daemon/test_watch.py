@@ -11,6 +11,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 
 

@@ -19,6 +19,8 @@ from tests.sim.probe import Effort, Prober, Tally
 from tests.sim.view import look
 from tests.sim.world import World
 
+pytestmark = pytest.mark.slow
+
 
 def world_with(*faults: Fault) -> tuple[World, FaultyProcess]:
     """A running store with two topics; then its process meets the faults, counted from now on."""

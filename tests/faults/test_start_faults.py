@@ -26,6 +26,8 @@ from tests.sim.probe import Effort, Prober, Tally
 from tests.sim.view import look
 from tests.sim.world import TINY, World
 
+pytestmark = pytest.mark.slow
+
 
 def stopped(batches: int = 14, size: int = 900) -> World:
     """A store with several log files and three topics, all synced, stopped in good order."""

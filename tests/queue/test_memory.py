@@ -14,6 +14,8 @@ from engine.queue.machine import Queue
 from engine.types import Match
 from tests.queue.topic import queue_config
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_748_450_000_000
 LEASES = 8_000
 

@@ -17,6 +17,8 @@ from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 from tests.sim.media import Tree
 
+pytestmark = pytest.mark.slow
+
 
 def bad_rows(disk: Fs, segment: Segment, sample: Sample, *, tags: bool = False, light: bool = False) -> list[int]:
     """Read everything as a topic does: what is damaged is noted and passed over, and all else is as it was."""

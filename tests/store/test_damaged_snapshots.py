@@ -22,6 +22,8 @@ from tests.sim.media import Tree, tree_hash
 from tests.sim.view import TopicView, look
 from tests.store.checkpoint import checkpoint
 
+pytestmark = pytest.mark.slow
+
 SNAP1, SNAP2 = "meta/snapshot-0000000001.snap", "meta/snapshot-0000000002.snap"
 
 

@@ -21,6 +21,8 @@ from tests.sim.media import Tree
 from tests.sim.view import TopicView, look
 from tests.store.checkpoint import checkpoint
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = msgspec.structs.replace(SMALL, wal_file_bytes=16 * KIB, wal_reserve_bytes=2 * KIB, wal_fill_bytes=8 * KIB)
 SALVAGE = msgspec.structs.replace(SETTINGS, on_corruption=OnCorruption.SALVAGE)
 

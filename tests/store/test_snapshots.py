@@ -21,6 +21,8 @@ from tests.sim.disk import FakeDisk
 from tests.sim.view import TopicView, look
 from tests.store.checkpoint import checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 def without_snapshots(disk: FakeDisk) -> FakeDisk:
     """The same disk with its log alone."""

@@ -20,6 +20,8 @@ from engine.types import TopicConfig
 from tests.topic.model import Model
 from tests.topic.test_model import CONFIGS, STEPS, Life, picture, run
 
+pytestmark = pytest.mark.slow
+
 STORE_ID = bytes(range(16))
 
 

@@ -21,6 +21,8 @@ from tests.topic.model import LIVE, Model, page_of
 from tests.topic.sealing import Sealer
 from tests.topic.test_model import COMMANDS, CONFIGS, REQUESTS, SEQS, Life, picture, run
 
+pytestmark = pytest.mark.slow
+
 SEAL = st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 5), st.booleans())
 """From which block on, how many, and as a piece or not."""
 LIVES = st.lists(st.tuples(st.integers(0, 6), COMMANDS, st.none() | SEAL), min_size=3, max_size=14)
