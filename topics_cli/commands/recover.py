@@ -86,6 +86,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
         fs.shut()
     _show(session, sheet, report, values["dry_run"])
     if target is not None and not values["dry_run"]:
+        session.out.flush()
         session.talk.note(f"topics: checking {target}")
         if check(session, target, {"quick": False, "subset": None}, sheet) != exits.DONE:
             raise Failure(
@@ -131,10 +132,13 @@ def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
         lines.append("nothing was written (--dry-run)")
     else:
         lines.append(f"saved\t{report.topics} topics, {report.records} live records, {show_size(report.bytes)}")
-    ranges = len(report.lost)
-    lines.append(
-        "nothing was lost" if report.complete else f"{ranges} ranges of records are lost: readers meet gaps there"
-    )
+    count = len(report.lost)
+    if not count:
+        lines.append("nothing was lost")
+    elif count == 1:
+        lines.append("1 range of records is lost: readers meet a gap there")
+    else:
+        lines.append(f"{count} ranges of records are lost: readers meet gaps there")
     return lines
 
 
