@@ -15,7 +15,15 @@ from xxhash import xxh3_64
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.sources import Readers, Source
 from engine.errors import StoreDamaged
-from engine.formats.snapshot import META_DIR, Globals, SegmentEntry, TopicImage, encode_sections, snapshot_path
+from engine.formats.snapshot import (
+    META_DIR,
+    BadSnapshot,
+    Globals,
+    SegmentEntry,
+    TopicImage,
+    encode_sections,
+    snapshot_path,
+)
 from engine.fs import Fs, OpenMode, write_whole
 from engine.segment.build import Built, Run, build
 from engine.segment.reader import DamagedSegment
@@ -238,6 +246,8 @@ class SnapshotJob:
             self.snapshot_bytes = offset + len(waiting)
             fs.fdatasync(handle)
             _check_written(fs, handle, written.intdigest(), path)
+        except BadSnapshot as error:
+            raise OSError(errno.EIO, f"what was taken down makes no sense: {error}") from error
         finally:
             fs.close(handle)
         self._made.append(path)

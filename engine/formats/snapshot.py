@@ -259,7 +259,7 @@ def encode_sections(
     """The bytes of a snapshot, piece by piece: the header, sections of topics, globals, the end.
 
     `topics` may be made while this is consumed; each image's `config` is set here. Assumes that all that the images
-    name is on disk.
+    name is on disk. Raises `BadSnapshot` for an image that does not add up, so that no start ever meets one.
     """
     yield pack_file_header(snapshot_header(store_id, globals_.number, globals_.created_ms))
     source = iter(topics)
@@ -267,12 +267,30 @@ def encode_sections(
     while some := list(islice(source, TOPICS_PER_SECTION)):
         places: dict[TopicConfig, int] = {}
         for image, config in some:
+            check_image(image)
             image.config = places.setdefault(config, len(places))
         yield _section(SectionKind.TOPICS, TopicsSection(configs=list(places), topics=[image for image, _ in some]))
         sections += 1
         total += len(some)
     yield _section(SectionKind.GLOBALS, globals_)
     yield _section(SectionKind.END, EndSection(sections=sections + 1, topics=total))
+
+
+def check_image(image: TopicImage) -> None:
+    """That a topic counts what its segments do, and that they ascend. Raises `BadSnapshot`."""
+    live = size = 0
+    after = 0
+    for entry in image.segments:
+        live += entry.live
+        size += entry.size
+        if entry.first < after:
+            raise BadSnapshot(f"a segment of topic {image.name!r} begins at {entry.first}, inside the one before")
+        after = entry.first + entry.count
+    if (live, size) != (image.count, image.size) or after > image.head + 1:
+        raise BadSnapshot(
+            f"the segments of topic {image.name!r} hold {live} live records of {size} bytes up to seq {after - 1}; the "
+            f"topic has {image.count} of {image.size} up to {image.head}"
+        )
 
 
 class SnapshotDecoder:

@@ -67,6 +67,17 @@ def test_a_thousand_topics_are_several_sections_that_share_configurations() -> N
     assert all(len(section.configs) == 2 for section in snapshot.sections)
 
 
+@pytest.mark.parametrize("change", [{"count": 6}, {"size": 39}, {"head": 10}])
+def test_an_image_that_does_not_add_up_is_never_written(change: dict[str, int]) -> None:
+    topics, globals_ = whole_snapshot()
+    image, config = topics[0]
+    with pytest.raises(BadSnapshot, match="the topic has"):
+        list(encode_sections([(msgspec.structs.replace(image, **change), config)], globals_, STORE_ID))
+    image.segments.reverse()
+    with pytest.raises(BadSnapshot, match="inside the one before"):
+        list(encode_sections(topics, globals_, STORE_ID))
+
+
 def test_every_cut_and_every_trailing_byte_is_noticed() -> None:
     data = encoded()[FILE_HEADER_LEN:]
     for length in range(len(data)):
