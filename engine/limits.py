@@ -87,6 +87,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Age of its newest record at which it is although it is smaller (but not tiny); 0: never."""
     stop_checkpoint_bytes: int = 8 * MIB
     """A stop in good order makes a checkpoint if more log than this would have to be read at the next start."""
+    cold_tier: bool = False
+    """Whether there is a cold tier that old segments are moved to."""
+    hot_retain_segments: int = 4
+    """Segments of a topic that stay on the local disk…"""
+    hot_retain_bytes: int = 0
+    """…and how many bytes of them, 0: no bound; the stricter of the two wins."""
     cache_bytes: int = 64 * MIB
     """Bound of the hot tails of all topics together."""
     on_corruption: OnCorruption = OnCorruption.ISOLATE

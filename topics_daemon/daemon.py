@@ -22,6 +22,7 @@ import msgspec
 from engine.core import Core, Ticket
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
+from engine.segment.tiers import TieredFs
 from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
@@ -34,6 +35,7 @@ from topics_daemon.http1 import Connection
 from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
+from topics_daemon.moving import Moving, open_tier
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
@@ -153,6 +155,7 @@ class Daemon:
         self._data_dir = os.path.abspath(config["data_dir"])
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
+        self._moving: Moving | None = None
         self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
         least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
@@ -220,9 +223,12 @@ class Daemon:
         self.metrics.adopt(core)
         self._syncer = Worker("sync", self.loop, fs, self._sync_done, self.job_bug)
         self._filler = Worker("chores", self.loop, fs, self._chore_done, self.job_bug)
-        self.readers = Readers(self, fs)
+        cold_dir: str = self.config["cold_dir"]
+        tiered = TieredFs(fs, open_tier(cold_dir, core.store.store_id)) if cold_dir else None
+        self.readers = Readers(self, fs, tiered or fs)
         self._keeping = Keeping(self, core, fs)
         self.exports = Exports(self, core, self._data_dir)
+        self._moving = Moving(self, core, tiered) if tiered is not None else None
         self.serving = True
         self.wake()
 
@@ -325,6 +331,8 @@ class Daemon:
         """See whether one is due, or can go on."""
         if self._keeping is not None:
             self._keeping.look()
+        if self._moving is not None:
+            self._moving.look()
 
     def _beat(self) -> None:
         """A background sync is due."""
@@ -383,6 +391,9 @@ class Daemon:
         clean = True
         if self.core is not None:
             self.readers.stop(READERS_STOP_S)
+        if self._moving is not None:
+            self._moving.stop()
+            self._moving = None
         for worker in (self._keeping, self._syncer, self._filler):
             if worker is not None:
                 clean = worker.stop(timeout_s) and clean

@@ -141,10 +141,11 @@ class _Read:
 class Readers:
     """The reads that are on their way."""
 
-    def __init__(self, daemon: Daemon, fs: Fs) -> None:
+    def __init__(self, daemon: Daemon, fs: Fs, cold_fs: Fs) -> None:
+        """`cold_fs` is what the reads of the cold tier go through."""
         self.daemon = daemon
         self._local = Worker("read", daemon.loop, fs, self._done, self._failed, THREADS)
-        self._cold = Worker("read-cold", daemon.loop, fs, self._done, self._failed, THREADS)
+        self._cold = Worker("read-cold", daemon.loop, cold_fs, self._done, self._failed, THREADS)
         self._reads: dict[object, _Read] = {}
         self._ready: dict[Asking, None] = {}
         """Those who can go on, in the order in which their reads were done."""

@@ -30,6 +30,7 @@ from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.images import Captured, capture, cut_of, dropped_of
 from engine.core.jobs import outcome
+from engine.core.mover import Mover
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Unavailable
@@ -80,6 +81,9 @@ class Keeper:
         self._clock = clock
         self._settings = settings
         self._store_id = opened.store_id
+        self.mover = Mover(catalog, settings)
+        self._gone_cold: list[Segment] = []
+        """Segments that were moved to the cold tier, and of which no snapshot says so yet."""
         self._durable: set[str] = set()
         """Directories that are known to be on disk."""
         self._number = opened.last_number
@@ -150,7 +154,7 @@ class Keeper:
         if self._asked or self._forced:
             return True
         written = self._position() - self._covered
-        if self._next_ms is None or not written:
+        if self._next_ms is None or not (written or self.mover.waits):
             self._next_ms = now_ms + self._settings.checkpoint_ms
             return False
         return written >= self._settings.checkpoint_bytes or now_ms >= self._next_ms
@@ -233,6 +237,7 @@ class Keeper:
 
     def _begin(self, now_ms: int) -> None:
         self._number += 1
+        self._gone_cold += self.mover.take()
         self._answering, self._asked = self._asked, []
         self._forced = False
         self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
@@ -433,6 +438,8 @@ class Keeper:
                 if segment.del_version and entry.deletes != segment.del_version:
                     self._superfluous.append((self._number, [segment.del_path(segment.del_version)]))
                 segment.del_version, segment.del_digest = entry.deletes, entry.digest
+        self._superfluous += [(self._number, [segment.data_path]) for segment in self._gone_cold]
+        self._gone_cold = []
         self._kept.append((self._number, self._cuts))
         while len(self._kept) > 2:
             self._superfluous.append((0, [snapshot_path(self._kept.pop(0)[0])]))
@@ -453,6 +460,7 @@ class Keeper:
         self._next_ms = now_ms + self._settings.checkpoint_ms
         self._release()
         self._remove_superfluous()
+        self.mover.plan()
         answering, self._answering = self._answering, []
         for ticket in answering:
             ticket.complete(self.last)
@@ -471,6 +479,9 @@ class Keeper:
         """No topic has this segment any more; no snapshot from a number on names it."""
         if not segment.in_tails:
             self._superfluous.append((absent_from, segment.paths()))
+            if segment.cold:
+                self._superfluous.append((absent_from, [segment.data_path]))
+                self.mover.drop(absent_from, segment)
             return
         left = self._tails_live.get(segment.number, 1) - 1
         self._tails_live[segment.number] = left
@@ -487,6 +498,7 @@ class Keeper:
         oldest = self._kept[0][0] if len(self._kept) == 2 else 0
         paths = [path for number, paths in self._superfluous if number <= oldest for path in paths]
         self._superfluous = [entry for entry in self._superfluous if entry[0] > oldest]
+        self.mover.release(oldest)
         if paths:
             self._job = RemoveJob(paths)
 

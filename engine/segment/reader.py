@@ -251,11 +251,11 @@ class SegmentFiles:
         return handle
 
     def _open_data(self, segment: Segment, *, nowait: bool = False) -> int | None:
-        """`_open` of the data; `_MISSING` when the disk has lost the file."""
+        """`_open` of the data; `_MISSING` when the disk has lost the file. Of what is cold that says nothing."""
         try:
             return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
         except OSError as error:
-            if error.errno not in _GONE:
+            if segment.cold or error.errno not in _GONE:
                 raise
             return _MISSING
 

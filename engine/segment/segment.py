@@ -139,10 +139,10 @@ class Segment:
         return f"{self.stem}.{version}.del"
 
     def paths(self) -> list[str]:
-        """All files of its own that must be there; empty for a piece."""
+        """All files of its own that must be there; empty for a piece. The data of a cold one need not."""
         if self.offset:
             return []
-        paths = [self.data_path, self.idx_path]
+        paths = [self.idx_path] if self.cold else [self.data_path, self.idx_path]
         if self.flags & FLAG_TAGS:
             paths.append(self.tags_path)
         if self.del_version:

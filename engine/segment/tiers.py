@@ -1,0 +1,311 @@
+"""The cold tier: where the `.data` of old segments lies when the disk is to be kept for new ones (storage.md §9).
+
+    SegmentStore         what a place for whole files has to be able to do
+    LocalSegmentStore    a directory, perhaps on another disk or the network, with a STORE file that says whose it is
+    ColdTier             the way to it, opened by the first job that needs it and never before
+    TieredFs             an `Fs` that finds a segment's data in the tier when it is not here: what jobs read through
+
+Cold may be slow, hang, or be gone. Nothing here is called from the loop, from a start, a checkpoint, or a write: only
+jobs that read records which lie there, and jobs that move files. Every error of the tier is a `ColdError`, whatever the
+tier says of its bytes: one that is not there today may be mounted tomorrow. Only bytes that came and fail their check
+are damage. Where a file is in both places, the local one wins.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Final, Protocol
+
+from xxhash import xxh3_64
+
+from engine.formats.header import FORMAT_VERSION
+from engine.formats.manifest import LOCK_PATH, STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
+from engine.fs import Fs, OpenMode, Space, read_file, replace_file, write_whole
+from engine.segment.segment import TOPICS_DIR
+
+PIECE: Final = 1 << 20
+"""Bytes that are copied at once."""
+_DATA: Final = ".data"
+_TMP: Final = ".tmp"
+
+
+class ColdError(OSError):
+    """The cold tier did not do what it was asked for; nothing is known of the bytes."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(errno.EHOSTUNREACH, f"the cold tier: {why}")
+
+
+class SegmentStore(Protocol):
+    """A place for files that are written once. Names are paths as in the data directory. Raises `OSError`."""
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Keep a file, whole or not at all, and durably; one of that name is replaced."""
+        ...
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a file, fewer at its end."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Its length in bytes."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether it is there."""
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """The names in a directory."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is fine."""
+        ...
+
+
+class LocalSegmentStore:
+    """A directory as `SegmentStore`."""
+
+    def __init__(self, fs: Fs, store_id: bytes, *, may_begin: bool) -> None:
+        """Look whose it is; `may_begin`: a directory without STORE becomes ours. Raises `OSError`."""
+        self._fs = fs
+        self._made: set[str] = set()
+        if fs.exists(LOCK_PATH):
+            raise ColdError("its directory is a data directory")
+        if fs.exists(STORE_PATH):
+            try:
+                info = decode_meta(read_file(fs, STORE_PATH), StoreInfo)
+            except BadMeta as error:
+                raise ColdError(f"its STORE file is damaged: {error}") from error
+            if info.store_id != store_id.hex():
+                raise ColdError("its STORE file says that it belongs to another store")
+            if info.format > FORMAT_VERSION:
+                raise ColdError(f"it has format {info.format}, newer than {FORMAT_VERSION}, the newest known")
+            return
+        if not may_begin:
+            raise ColdError("it has no STORE file: is its file system mounted?")
+        if fs.list(""):
+            raise ColdError("its directory is not empty and has no STORE file")
+        replace_file(
+            fs, STORE_PATH, encode_meta(StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0))
+        )
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        fs, directory = self._fs, name.rpartition("/")[0]
+        self._make(directory)
+        temporary = name + _TMP
+        if fs.exists(temporary):
+            fs.unlink(temporary)
+        handle = fs.open(temporary, OpenMode.CREATE)
+        try:
+            offset = 0
+            for piece in pieces:
+                write_whole(fs, handle, (piece,), offset)
+                offset += len(piece)
+            fs.fdatasync(handle)
+        finally:
+            fs.close(handle)
+        fs.rename(temporary, name)
+        fs.fsync_dir(directory)
+
+    def _make(self, directory: str) -> None:
+        """Make a directory and those above it, durably."""
+        parent = ""
+        for part in directory.split("/"):
+            path = f"{parent}/{part}" if parent else part
+            if path not in self._made:
+                self._fs.mkdir(path)
+                self._fs.fsync_dir(parent)
+                self._made.add(path)
+            parent = path
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        handle = self._fs.open(name, OpenMode.READ)
+        try:
+            return self._fs.pread(handle, length, offset)
+        finally:
+            self._fs.close(handle)
+
+    def size(self, name: str) -> int:
+        handle = self._fs.open(name, OpenMode.READ)
+        try:
+            return self._fs.size(handle)
+        finally:
+            self._fs.close(handle)
+
+    def exists(self, name: str) -> bool:
+        return self._fs.exists(name)
+
+    def list(self, prefix: str) -> list[str]:
+        return self._fs.list(prefix) if self._fs.exists(prefix) else []
+
+    def delete(self, name: str) -> None:
+        if self._fs.exists(name):
+            self._fs.unlink(name)
+            self._fs.fsync_dir(name.rpartition("/")[0])
+
+
+class ColdTier:
+    """The way to a `SegmentStore`. Its methods may take for ever."""
+
+    def __init__(self, open_store: Callable[[bool], SegmentStore]) -> None:
+        """`open_store(may_begin)` opens the store, and takes an empty place over when it may."""
+        self._open = open_store
+        self._store: SegmentStore | None = None
+
+    def store(self, *, may_begin: bool = False) -> SegmentStore:
+        """The store. Raises `ColdError`."""
+        if self._store is None:
+            try:
+                self._store = self._open(may_begin)
+            except ColdError:
+                raise
+            except OSError as error:
+                raise ColdError(str(error)) from error
+        return self._store
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a file. Raises `ColdError`."""
+        try:
+            return self.store().get_range(name, offset, length)
+        except ColdError:
+            raise
+        except OSError as error:
+            raise ColdError(f"{name}: {error.strerror or error}") from error
+
+    def delete(self, name: str) -> None:
+        """Remove a file. Raises `ColdError`."""
+        try:
+            self.store().delete(name)
+        except ColdError:
+            raise
+        except OSError as error:
+            raise ColdError(f"{name}: {error.strerror or error}") from error
+
+
+def copy_to(tier: ColdTier, fs: Fs, path: str, *, may_begin: bool) -> None:
+    """Copy a local file to the tier, and read it back. Raises `ColdError`, and `OSError` for the local disk."""
+    store = tier.store(may_begin=may_begin)
+    handle = fs.open(path, OpenMode.READ)
+    try:
+        size, digest, failure = fs.size(handle), xxh3_64(), None
+
+        def pieces() -> Iterable[bytes]:
+            nonlocal failure
+            for offset in range(0, size, PIECE):
+                try:
+                    piece = fs.pread(handle, min(PIECE, size - offset), offset)
+                except OSError as error:
+                    failure = error
+                    raise
+                digest.update(piece)
+                yield piece
+
+        try:
+            store.put(path, pieces())
+            found = xxh3_64()
+            for offset in range(0, size, PIECE):
+                found.update(store.get_range(path, offset, min(PIECE, size - offset)))
+            same = store.size(path) == size and found.intdigest() == digest.intdigest()
+        except OSError as error:
+            if failure is not None:
+                raise failure from None
+            raise ColdError(f"{path}: {error.strerror or error}") from error
+        if not same:
+            raise ColdError(f"{path}: what was written does not read back")
+    finally:
+        fs.close(handle)
+
+
+class TieredFs:
+    """An `Fs` for jobs: a segment's data that is not here is read from the tier. Handles of the tier are below -1."""
+
+    def __init__(self, fs: Fs, tier: ColdTier) -> None:
+        self.fs = fs
+        self.tier = tier
+        self._cold: dict[int, str] = {}
+        self._numbers = count(2)
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        try:
+            return self.fs.open(path, mode)
+        except FileNotFoundError:
+            if mode is not OpenMode.READ or not path.startswith(TOPICS_DIR) or not path.endswith(_DATA):
+                raise
+        # Several threads read through one of these: `next` is one step of the interpreter.
+        handle = -next(self._numbers)
+        self._cold[handle] = path
+        return handle
+
+    def close(self, handle: int) -> None:
+        if handle < 0:
+            del self._cold[handle]
+        else:
+            self.fs.close(handle)
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        if handle >= 0:
+            return self.fs.pread(handle, length, offset)
+        return self.tier.get_range(self._cold[handle], offset, length)
+
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+        return self.fs.pread_nowait(handle, length, offset) if handle >= 0 else None
+
+    def size(self, handle: int) -> int:
+        return self.fs.size(handle) if handle >= 0 else self.tier.store().size(self._cold[handle])
+
+    # -- all else is the local disk's ----------------------------------------------------------------------------------
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+        return self.fs.pwritev(handle, buffers, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        self.fs.fdatasync(handle)
+
+    def fsync_dir(self, path: str) -> None:
+        self.fs.fsync_dir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self.fs.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self.fs.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        self.fs.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        self.fs.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        self.fs.rmdir(path)
+
+    def list(self, path: str) -> list[str]:
+        return self.fs.list(path)
+
+    def exists(self, path: str) -> bool:
+        return self.fs.exists(path)
+
+    def allocate(self, handle: int, offset: int, length: int) -> None:
+        self.fs.allocate(handle, offset, length)
+
+    def truncate(self, handle: int, length: int) -> None:
+        self.fs.truncate(handle, length)
+
+    def lock(self) -> bool:
+        return self.fs.lock()
+
+    def same_root(self) -> bool:
+        return self.fs.same_root()
+
+    def space(self) -> Space:
+        return self.fs.space()
+
+    def boot_id(self) -> str:
+        return self.fs.boot_id()
+
+    def kind(self) -> str:
+        return self.fs.kind()
