@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,3 +81,34 @@ def test_old_segments_are_moved_and_read_and_a_tier_that_is_gone_costs_only_thei
         answer = daemon.ask(request("GET", "/v0/topics/t/records/1"))
         assert answer.status == 200
         assert json.loads(answer.body)["data"]["number"] == 0
+
+
+def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as daemon:
+        for round_ in range(3):
+            fill(daemon, round_ * SEGMENT)
+            checkpoint(daemon)
+        until(lambda: len(data_files(tmp_path / "cold")) >= 2)
+        for _ in range(3):
+            daemon.write("other", 1)
+            checkpoint(daemon)
+        until(lambda: len(data_files(tmp_path / "data")) == 1)
+    # Who opens a pipe that nobody writes to waits for ever.
+    store = tmp_path / "cold" / "STORE"
+    content = store.read_bytes()
+    store.unlink()
+    os.mkfifo(store)
+    with serving(tmp_path) as daemon, daemon.wire() as waiting:
+        waiting.send(request("GET", "/v0/topics/t/records/1"))
+        for round_ in range(3, 6):
+            fill(daemon, round_ * SEGMENT)
+            checkpoint(daemon)
+        assert daemon.ask(request("GET", "/v0/topics/t/records/550")).status == 200
+        assert daemon.ask(post("/v0/topics/t/delete", {"before_seq": 50})).status == 200
+        checkpoint(daemon)
+        answer = waiting.answer()
+        assert (answer.status, answer.code) == (503, "cold_unavailable")
+    store.unlink()
+    store.write_bytes(content)
+    with serving(tmp_path) as daemon:
+        assert daemon.ask(request("GET", "/v0/topics/t/records/60")).status == 200
