@@ -124,3 +124,10 @@ class Made:
         hand.take(hand.core.delete("a", DeleteSelector(seqs=(1, 70))))
         self.clock = hand.clock
         self.tree: Tree = hand.disk.killed().cached_tree()
+
+
+def check_with(made: Made, tree: Tree) -> tuple[list[Finding], Summary]:
+    """`Fsck` of a changed tree of a made store."""
+    found: list[Finding] = []
+    tool = Fsck(StillDisk(tree, "boot-1"), made.clock, found.append, lambda *_: None, made.settings)
+    return found, tool.run()
