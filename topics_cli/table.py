@@ -400,6 +400,7 @@ COMMANDS: dict[str, Command] = {
             arguments=(Argument("DIR", "Data directory (TOPICS_DATA_DIR, ./topics-data).", required=False),),
             options=(
                 Option("--quick", FLAG, "Leave out payloads that a start does not read; says what it skipped."),
+                Option("--max-time", DURATION, "End after this time; says what is left.", metavar="TIME"),
                 Option("--subset", TEXT, "Only the payloads of each M-th topic, from the N-th on.", metavar="N/M"),
                 _JSON,
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from topics_cli import exits
@@ -34,6 +35,10 @@ def _subset(word: str | None) -> tuple[int, int]:
     raise usage(f"--subset {word!r} is not N/M", "such as 2/7: the second seventh")
 
 
+class OutOfTime(Exception):
+    """`--max-time` is over; what is left."""
+
+
 def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | None = None) -> int:
     """Check a directory that nobody writes to."""
     import msgspec
@@ -52,7 +57,11 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
         sheet.finding(finding)
         session.out.flush()
 
+    began, most_ms = time.monotonic(), values.get("max_time")
+
     def heard(what: str, part: float) -> None:
+        if most_ms is not None and (time.monotonic() - began) * 1000 > most_ms:
+            raise OutOfTime(f"{1 - part:.0%} of {what}, and what comes after it")
         progress.label = f"{path}  {what}"
         progress.heard(part)
         if session.out.form == NDJSON and progress.is_due:
@@ -64,7 +73,11 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
         raise Failure(f"{path} cannot be read: {error.strerror}", "unreadable", "", exits.FAILED) from error
     try:
         tool = Fsck(fs, OsClock(), found, heard, quick=values["quick"], subset=_subset(values["subset"]))
-        summary = tool.run()
+        try:
+            summary = tool.run()
+        except OutOfTime as left:
+            summary = tool.summary
+            summary.skipped.append(f"for lack of time: {left}")
     except StoreError as error:
         raise Failure(str(error), "no_store", "give the data directory of a store", exits.FAILED) from error
     finally:
