@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.sim import elision, mutants, powercut, sigkill
+from tests.sim import elision, mutants, mutants_history, powercut, sigkill
 from tests.sim.faults import Call, Effect, Fault
 from tests.sim.flips import FlipReport, run_flips
 from tests.sim.probe import Effort, FoundError, Tally
@@ -60,7 +60,16 @@ SHARES = {"flips": 0.35, "faults": 0.5, "scenarios": 0.7}
 LARGE = ("rotation-unsynced", "full-disk", "two-shards-rotating")
 """Scenarios with more images than the others together; they come last."""
 
-FAULT_SCENARIOS = ("single-disk", "single-fsync", "interleaved", "rotation", "clean-stop", "deletes")
+FAULT_SCENARIOS = (
+    "single-disk",
+    "single-fsync",
+    "interleaved",
+    "rotation",
+    "clean-stop",
+    "deletes",
+    "history-seal",
+    "history-deletes",
+)
 EFFECTS: dict[Call, tuple[Effect, ...]] = {
     Call.WRITE: (Effect.EIO, Effect.ENOSPC, Effect.EROFS, Effect.SHORT, Effect.PARTIAL_EIO),
     Call.SYNC: (Effect.FAILED_SYNC, Effect.EIO, Effect.SLOW),
@@ -150,7 +159,7 @@ def faults_task(pairs: list[tuple[str, tuple[str, ...]]], until: float) -> Outco
 
 def mutant_task(name: str) -> Outcome:
     """One planted bug: ok means that it was noticed."""
-    mutant = next(mutant for mutant in mutants.MUTANTS if mutant.name == name)
+    mutant = next(mutant for mutant in mutants_history.ALL if mutant.name == name)
     with mutants.planted(mutant):
         return _hunted(Outcome("mutant", name), lambda: _hunt(mutant.where, lambda fs: fs))
 
@@ -371,7 +380,7 @@ class Gate:
         rng.shuffle(runs)
         by_size = sorted(SCENARIOS, key=lambda scenario: scenario.name in LARGE)
         return [
-            *(pool.submit(mutant_task, mutant.name) for mutant in mutants.MUTANTS),
+            *(pool.submit(mutant_task, mutant.name) for mutant in mutants_history.ALL),
             *(pool.submit(elision_task, site, where) for site, where in sorted(self.sites.items())),
             *(pool.submit(flips_task, part, 8, self.by("flips")) for part in range(8)),
             *(pool.submit(faults_task, chunk, self.by("faults")) for chunk in _chunks(runs, 50)),

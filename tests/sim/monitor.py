@@ -6,7 +6,7 @@
 - From the moment that a sync of the log begins, nothing is written to a page that held anything then.
 - A snapshot gets its name only when everything that it names is on the disk, with its name.
 - A log file is removed only when each live record in it that somebody was told of lies durable in another one, or in
-  files that both kept snapshots name.
+  files that both kept snapshots name; and MANIFEST on the disk says that the log begins later.
 - A file of a segment, and a tails file, is removed only when neither kept snapshot names it.
 
 Records are found by the marks that `World` puts into each: the monitor needs no knowledge of formats.
@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable
 
 from engine.formats.header import FILE_HEADER_LEN
+from engine.formats.manifest import MANIFEST_PATH, Manifest, decode_meta
 from engine.formats.snapshot import SnapshotDecoder
 from engine.store.snapshots import named_files
 from tests.sim.disk import FakeDisk
@@ -115,6 +116,11 @@ class OrderMonitor:
                 held -= set(MARK.findall(bytes(file.durable)))
         if held:
             durable = disk.tree_after(Cut(0))
+            manifest = decode_meta(durable.get(MANIFEST_PATH) or b"", Manifest)
+            shard, first_lsn = int(path[10:12]), int(path[17:37])
+            entry = manifest.entry(shard)
+            if entry is None or entry.start_lsn <= first_lsn:
+                raise OrderError(f"{path} is removed, and MANIFEST does not say that the log begins behind it")
             snapshots = _snapshots(durable)
             kept = [
                 {mark for named in _named(content) for mark in MARK.findall(durable.get(named) or b"")}

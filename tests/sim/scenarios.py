@@ -492,6 +492,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         for name, run, settings in (
             ("seal", history.seal, history.SMALL),
             ("tails", history.tails, history.SMALL),
+            ("pending", history.pending, history.SMALL),
             ("trim", history.trim, history.SMALL),
             ("meanwhile", history.meanwhile, history.SMALL),
             ("deletes", history.deletes, history.SMALL),

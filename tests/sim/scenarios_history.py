@@ -35,12 +35,35 @@ def seal(world: World) -> None:
 def tails(world: World) -> None:
     """A few records in several topics, one of which changes: pieces of older files are kept."""
     for name in ("a", "b", "c"):
-        world.append(name, 2)
+        world.append(name, 3)
     world.checkpoint()
     world.append("b", 2)
     world.checkpoint()
     world.append("c", 1, ack_fsync=True)
+    world.delete("a", seqs=(2,))
     world.checkpoint()
+    world.kill().start()
+    world.check()
+
+
+def pending(world: World) -> None:
+    """Writes of a synced class that are decided, and written, and not on the disk when topics are taken down."""
+    world.append("f", 2, config=_changes(durability="fsync"))
+    world.append("g", 1, config=_changes(durability="fsync"))
+    world.settle()
+    for _ in range(2):
+        world.append("f", 1, wait=False, key=f"k{world.core.wal.tick}")
+        world.step()
+        ticket = world.core.checkpoint()
+        world.append("f", 1, wait=False)
+        world.delete("g", seqs=(1,), wait=False)
+        world.put("f", cap_records=3, wait=False)
+        world.step()
+        world.append("g", 1, wait=False)
+        world.wait(ticket)
+        world.settle()
+        world.check()
+    world.kill().start()
     world.check()
 
 
@@ -222,6 +245,12 @@ def drops(world: World) -> None:
     world.checkpoint()
     world.checkpoint()
     world.check()
+    world.append("newest", 1)
+    world.drop("newest")
+    world.checkpoint()
+    world.kill().start()
+    world.append("t", 1)
+    world.check()
 
 
 def islands(world: World) -> None:
@@ -278,23 +307,25 @@ def full(world: World) -> None:
     """The disk is full when a checkpoint begins: nothing comes of it but an alarm, and writes go on."""
     world.append("t", 9)
     world.checkpoint()
-    world.append("t", 9)
-    world.delete("t", seqs=(2,))
     before = world.disk.capacity
-    world.watched = False  # a start needs room for a file of the log
-    world.disk.capacity = before - world.disk.space().bytes_free + 6 * 1024
-    ticket = world.core.checkpoint()
-    world.wait(ticket)
-    assert ticket.error is not None, "a checkpoint without room was made"
-    world.check()
-    world.append("t", 1)
-    world.disk.capacity = before
-    world.watched = True
-    world.clock.tick(2000)
-    world.step()
-    world.checkpoint()
-    assert world.core.keeper.problem is None, "the alarm outlives its reason"
-    world.check()
+    for turn, count in enumerate((3, 9)):
+        world.append("t", count)
+        world.delete("t", seqs=(2 + turn,))
+        world.watched = False  # a start needs room for a file of the log
+        world.disk.capacity = before - world.disk.space().bytes_free + 6 * 1024
+        ticket = world.core.checkpoint()
+        world.wait(ticket)
+        assert ticket.error is not None, "a checkpoint without room was made"
+        world.check()
+        world.append("t", 1)
+        world.disk.capacity = before
+        world.watched = True
+        world.clock.tick(10_000)
+        world.step()
+        world.checkpoint()
+        assert world.core.keeper.problem is None, "the alarm outlives its reason"
+        world.kill().start()
+        world.check()
 
 
 def resharded(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.sim import elision
 from tests.sim.flips import Sweep, places
 from tests.sim.gate import argued, mutant_task, reached_sites
-from tests.sim.mutants import MUTANTS
+from tests.sim.mutants_history import ALL as MUTANTS
 from tests.sim.oracle import Crash
 from tests.sim.second_reader import ReadFrame, read_frames, read_topics
 from tests.sim.view import look
