@@ -51,18 +51,20 @@ class Sheet:
         else:
             self.session.out.line(json.dumps({"type": kind, **value}, ensure_ascii=True, separators=(",", ":")))
 
-    def end(self, damage: int, others: int) -> int:
-        """The last line; returns the exit code: 0, or 4 when there is damage."""
+    def end(self, damage: int, others: int, *, partial: bool = False) -> int:
+        """The last line; returns the exit code: 0, or 4 when there is damage. `partial`: not all was looked at."""
         session = self.session
         if session.out.form == JSON:
             session.out.line(json.dumps(self._objects, ensure_ascii=True, separators=(",", ":")))
         elif not self.is_data:
-            self._verdict(damage, others)
+            self._verdict(damage, others, partial)
         return exits.DAMAGE if damage else exits.DONE
 
-    def _verdict(self, damage: int, others: int) -> None:
+    def _verdict(self, damage: int, others: int, partial: bool) -> None:
         out = self.session.out
         text = f"{damage} {'place is' if damage == 1 else 'places are'} damaged" if damage else "no problems found"
+        if partial and not damage:
+            text += " in what was read"
         if others:
             text += f" ({others} other {'finding' if others == 1 else 'findings'})"
         if out.is_dressed:

@@ -94,4 +94,4 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
         session.talk.note(f"topics: read {read}; {summary.topics} topics, {summary.records} live records")
     if not own and sheet.is_data:
         return exits.DAMAGE if summary.damage else exits.DONE
-    return sheet.end(summary.damage, summary.warnings + summary.notes)
+    return sheet.end(summary.damage, summary.warnings + summary.notes, partial=bool(summary.skipped))
