@@ -12,6 +12,7 @@ do not outlive the process that made them, so nothing of them is synced for its 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Final
 
@@ -186,6 +187,9 @@ class PinJob:
         pieces = []
         for entry in image.segments:
             segment = segment_of(image, entry)
+            if segment.cold:
+                # A pin that lacks records, and a backup that cannot be restored, would be worse than none.
+                raise OSError(errno.ENOTSUP, f"records of topic {image.name!r} lie in the cold tier", segment.data_path)
             for path in segment.paths() or [segment.data_path]:
                 self._link(fs, below, path, segment)
             if entry.deletes:
@@ -212,8 +216,6 @@ class PinJob:
 
     def _link(self, fs: Fs, below: Fs, path: str, segment: Segment) -> None:
         if path in self._files:
-            return
-        if segment.cold and path == segment.data_path and not fs.exists(path):
             return
         if not segment.in_tails:
             below.mkdir(topic_dir(segment.topic_id))
