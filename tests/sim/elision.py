@@ -19,8 +19,8 @@ from engine.fs import Fs
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 OUTSIDE = ("tools/", "checkpoint/pin.py", "segment/tiers.py")
-"""Rooms whose syncs no scenario reaches, because what they write is not the running store: new directories of backup and
-recover, links of a pin, the cold tier. tests/tools and tests/core/test_mover.py look at these; elision does not."""
+"""Rooms whose syncs no scenario reaches, because what they write is not the running store: new directories of backup
+and recover, links of a pin, the cold tier. tests/tools and tests/core/test_mover.py look at these; elision does not."""
 HELPERS = ("finish_log_file",)
 """Functions outside of `fs.py` that sync on behalf of several callers."""
 SYNCS = ("fdatasync", "fsync_dir")
@@ -44,6 +44,9 @@ ARGUED: dict[str, str] = {
         "Met only when the disk fails late in a checkpoint: the snapshot goes before the files that it names. Without "
         "it a power failure right after that error could bring the snapshot back without them, and the start would go "
         "back to the older one: two faults, which the simulator does not combine."
+    ),
+    "segment/write.py:__init__:fsync_dir": (
+        "meta/ is made with the store, and synced then; only a directory that somebody else makes a store of lacks it."
     ),
     "store/execute.py:_set_aside:fsync_dir": (
         "What is set aside in quarantine/ is evidence for people; no state depends on it. The sync keeps that evidence "
