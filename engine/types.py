@@ -259,6 +259,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ts: int | None
     damage: list[tuple[int, int]] | None
     """Ranges known lost to corruption; None when whole."""
+    queue: dict[str, Any] | None = None
+    """The counters of a queue; None for a log, and in lists."""
 
 
 class AppendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):

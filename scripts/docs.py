@@ -67,6 +67,18 @@ WHEN: Final[dict[Code, str]] = {
 
 
 ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
+    ("POST", "/v0/topics/:topic/claim"): (
+        "jobs of a queue, leased: `node`, `max` (1), `lease_ms`, `wait_ms` (0, at most 30,000), `match`, `max_bytes`"
+    ),
+    ("POST", "/v0/topics/:topic/ack"): "jobs are done, and gone for good: `node`, `seqs`, `lease_ids`",
+    ("POST", "/v0/topics/:topic/nack"): (
+        'jobs are given back: as ack, and `delay_ms` or `delay:"backoff"`, `reason`, `dead_letter`, `delivered`'
+    ),
+    ("POST", "/v0/topics/:topic/extend"): "leases hold longer: as ack, and `lease_ms`",
+    ("POST", "/v0/topics/:topic/requeue"): (
+        "dead letters go back where they came from, or to `to`: one of `seqs`, `match`, `all`; 1000 a request"
+    ),
+    ("GET", "/v0/topics/:topic/leases"): "live leases; `limit` (100, at most 1000), `cursor`",
     ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
     ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
     ("POST", "/v0/admin/exports"): (

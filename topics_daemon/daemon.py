@@ -158,6 +158,8 @@ class Daemon:
         self._moving: Moving | None = None
         self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
+        self._claims: asyncio.TimerHandle | None = None
+        self._claims_due: int | None = None
         least = min(self.timeouts.header_s, self.timeouts.body_s, self.timeouts.idle_s, self.timeouts.stall_s)
         self._tick_s = min(TICK_MS_MAX, max(20, int(least * 250))) / 1000
         self._tick_due_s = loop.time() + self._tick_s
@@ -271,6 +273,8 @@ class Daemon:
         self._start_jobs(core)
         if self._pulse is None:
             self._plan_pulse(core)
+        if core.queues.due_ms != self._claims_due:
+            self._plan_claims(core)
         if core.fresh:
             self.metrics.touched.update(core.fresh)
             self.pump.wake(core.fresh)
@@ -285,6 +289,20 @@ class Daemon:
         due_ms = core.sync_due_ms
         if due_ms is not None:
             self._pulse = self.loop.call_later(max(due_ms - core.commit.now_ms, 1) / 1000, self._beat)
+
+    def _plan_claims(self, core: Core) -> None:
+        """One timer for claims that wait: for a lease that runs out, or for their own end."""
+        if self._claims is not None:
+            self._claims.cancel()
+            self._claims = None
+        self._claims_due = due_ms = core.queues.due_ms
+        if due_ms is not None:
+            self._claims = self.loop.call_later(max(due_ms - core.now(), 1) / 1000, self._look_at_claims)
+
+    def _look_at_claims(self) -> None:
+        self._claims = self._claims_due = None
+        self._advance()
+        self.wake()
 
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""
@@ -388,6 +406,8 @@ class Daemon:
         self._ticker.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
+        if self._claims is not None:
+            self._claims.cancel()
         clean = True
         if self.core is not None:
             self.readers.stop(READERS_STOP_S)

@@ -125,6 +125,9 @@ class Exchange:
     def gone(self) -> None:
         """The client is gone; whoever waits on its behalf may stop."""
 
+    def ended(self) -> None:
+        """The client has sent all it will; who would take something on its behalf had better not."""
+
 
 class Connection(asyncio.Protocol):
     """One client's connection; `door` says which listener it came through."""
@@ -218,6 +221,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client that has sent all it will may still read: what is pending is answered first."""
         self._eof = True
+        for exchange in list(self.pending):
+            exchange.ended()
         return self.phase is WAIT or bool(self.pending and self.phase is HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import sub
 from typing import Protocol
 
-from engine.formats.append import decode_append_body
+from engine.formats.append import append_part, decode_append_body
 from engine.fs import Fs
 from engine.segment.build import Run, times_of
 from engine.segment.reader import SegmentFiles
@@ -37,10 +37,11 @@ class Readers:
         self._logs = logs
 
     def frame(self, shard: int, lsn: int) -> tuple[int, int, bytes, Lens, Lens | None, Lens | None, Lens | None]:
-        """First seq, ts, fragments, strides and columns of an Append frame."""
+        """First seq, ts, fragments, strides and columns of a frame that holds records."""
         files = self._logs[shard]
         file = files[bisect_right(files, lsn, key=_first_lsn) - 1]
         header, body = self._frames.read(file, lsn)
+        body = append_part(header.type, body)
         rendered = decode_append_body(header.flags, header.records, body).rendered
         return (
             header.first_seq,

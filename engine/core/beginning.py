@@ -101,6 +101,8 @@ class Beginning:
         for first, last in lost:
             for start, stop in list(slot.topic.live_runs(max(first, slot.topic.earliest_seq), last)):
                 slot.topic.note_gap(start, stop, Reason.CORRUPTION)
+            if slot.host is not None:
+                slot.host.lost(first, last)
 
     # -- what replay asks ------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ import msgspec
 from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.jobs import outcome
+from engine.core.leaving import StagedCopies
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend
 from engine.core.ticket import Ticket
@@ -273,6 +274,16 @@ class Commit:
             book.acks.append((lsn, ticket, answer))
             book.wanted = True
 
+    def show(self, copies: StagedCopies, now_ms: int) -> None:
+        """The move that these copies are the other half of is applied, in another topic: so are they, at once.
+
+        They are the first of what is pending, for a move is staged only where nothing else is.
+        """
+        slot = copies.slot
+        if slot.pending and slot.pending[0] is copies:
+            copies.sync_lsn = 0
+            self._settle(slot, self.books[slot.shard], now_ms, 0, 0)
+
     # -- failing ---------------------------------------------------------------------------------------------------
 
     def fail_shard(self, index: int) -> None:
@@ -280,14 +291,22 @@ class Commit:
         book = self.books[index]
         book.failed = True
         error = outcome_unknown("the write-ahead log has failed")
+        stuck: set[int] = set()
         for slot in list(self.catalog.by_id.values()):
             if slot.shard == index:
                 self.fail_pending(slot, error)
+            elif any(isinstance(change, StagedCopies) and change.shard == index for change in slot.pending or ()):
+                # What is behind those copies can never be shown any more, so the topic's own shard ends too.
+                stuck.add(slot.shard)
         for _, ticket, _ in book.acks:
             ticket.fail(error)
         book.acks.clear()
         book.awaiting.clear()
         book.touched.clear()
+        for other in stuck:
+            if self.wal.shards[other].failed is None:
+                self.wal.shards[other].failed = self.wal.shards[index].failed
+                self.fail_shard(other)
 
     def fail_pending(self, slot: Slot, error: TopicsError) -> None:
         """Nothing that is pending on this slot will be applied."""

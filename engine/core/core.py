@@ -23,7 +23,9 @@ from engine.core.ephemeral import Ephemeral
 from engine.core.jobs import outcome
 from engine.core.keeper import Keeper
 from engine.core.parking import Parking
+from engine.core.queues import Queues
 from engine.core.reads import Reads
+from engine.core.refusals import capped, mismatch, shutting_down
 from engine.core.replay import Replay
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
@@ -81,6 +83,7 @@ class Core(Reads):
         self.damage = Damage(self.catalog, self.commit, self._room, self._park, self.now)
         self.keeper = Keeper(opened, self.wal, self.commit, self.catalog, clock, self.settings)
         self._next_second_ms = 0
+        self.queues = Queues(self)
 
     @classmethod
     def open(
@@ -107,6 +110,7 @@ class Core(Reads):
         replay.finish(core.commit, core.now(), core._make_room)
         core._settle_start()
         opened.go_live()
+        core.queues.begin(opened.starts)
         return core
 
     def _make_room(self, shard: int, body_len: int) -> None:
@@ -170,6 +174,7 @@ class Core(Reads):
         if create is False or (create is None and name in self.catalog.closed_names):
             raise topic_not_found(name)
         new = configured(name, None, config if config is not None else ConfigChanges())
+        self.queues.check(name, new)
         self._check_new_topic()
         if key is not None:
             self._check_key_count(self.now())
@@ -240,7 +245,7 @@ class Core(Reads):
         flying = None if slot.keys is None else slot.keys.get(key)
         if flying is not None:
             if flying.digest != digest:
-                raise _mismatch(key)
+                raise mismatch(key)
             flying.followers = [*(flying.followers or ()), (ticket, ack_fsync)]
             return True
         topic = slot.topic
@@ -249,7 +254,7 @@ class Core(Reads):
             self._check_key_count(now)
             return False
         if known.digest != digest:
-            raise _mismatch(key)
+            raise mismatch(key)
         answer = AppendResult(
             topic=topic.name,
             first_seq=known.first_seq,
@@ -274,6 +279,7 @@ class Core(Reads):
     def _put_topic(self, ticket: Ticket[TopicPut], name: str, changes: ConfigChanges) -> bool:
         slot = self.catalog.tip.get(name)
         config = configured(name, None if slot is None else slot.config, changes)
+        self.queues.check(name, config)
         if slot is None:
             self._check_new_topic()
             if not self._room(self.catalog.shard_of(self._next_epoch()), ROOM_SLACK):
@@ -392,6 +398,7 @@ class Core(Reads):
         now = self.now()
         self.commit.write_groups(now)
         self.parking.retry(now)
+        self.queues.serve(now)
         self.ephemeral.log_evictions()
         self.end_of_reads()
         self._time_is_fresh = False
@@ -415,6 +422,7 @@ class Core(Reads):
         now = self._read_clocks()
         self.commit.watch_stall(now)
         self.commit.mark_quiet(now)
+        self.queues.serve(now)
         if now >= self._next_second_ms:
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)
@@ -429,7 +437,9 @@ class Core(Reads):
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """The outcome of a sync."""
-        self.commit.sync_done(job, error, self._read_clocks())
+        now = self._read_clocks()
+        self.commit.sync_done(job, error, now)
+        self.queues.serve(now)
 
     def chore(self) -> Chore | None:
         """A piece of background work (space for the log) to run; one at a time."""
@@ -494,7 +504,8 @@ class Core(Reads):
         if self.closing:
             return
         self.closing = True
-        self.parking.clear(_shutting_down())
+        self.parking.clear(shutting_down())
+        self.queues.shut()
         self._flush()
         if self.keeper.problem is None and self.keeper.uncovered_bytes > self.settings.stop_checkpoint_bytes:
             self.keeper.run_now(self.fs, self.now, self._flush)
@@ -521,7 +532,7 @@ class Core(Reads):
 
     def _check_writable(self, shard: int) -> None:
         if self.closing:
-            raise _shutting_down()
+            raise shutting_down()
         failed = self.wal.shards[shard].failed
         if failed is not None:
             raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
@@ -531,7 +542,7 @@ class Core(Reads):
         if keys.live >= keys_max:
             keys.expire(now)
             if keys.live >= keys_max:
-                raise _capped("idempotency_keys", keys_max)
+                raise capped("idempotency_keys", keys_max)
 
     def _next_epoch(self) -> int:
         """The epoch (and id) of the next topic: one that lives on a shard which takes writes, if there is one."""
@@ -545,7 +556,7 @@ class Core(Reads):
         """Whether one more topic may be made now."""
         self._check_writable(self.catalog.shard_of(self._next_epoch()))
         if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
-            raise _capped("max_topics", self.limits.topics)
+            raise capped("max_topics", self.limits.topics)
 
     def _check_fits(self, config: TopicConfig, sizes: list[int], slot: Slot | None) -> int:
         """Refuse what can never fit, or does not fit now; returns the bytes that the batch counts for."""
@@ -558,7 +569,7 @@ class Core(Reads):
             self.limits.total_bytes
             and self.catalog.bytes_live + self.catalog.bytes_staged + total > self.limits.total_bytes
         ):
-            raise _capped("max_total_bytes", self.limits.total_bytes)
+            raise capped("max_total_bytes", self.limits.total_bytes)
         return total
 
     def _room(self, shard: int, body_len: int, *, control: bool = False) -> bool:
@@ -580,19 +591,3 @@ class Core(Reads):
             if shard.failed is None:
                 shard.failed = why
                 self.commit.fail_shard(index)
-
-
-def _mismatch(key: bytes) -> Refused:
-    return Refused(
-        Code.IDEMPOTENCY_MISMATCH,
-        "this idempotency_key was used for other records; use a new key for new records",
-        {"idempotency_key": key.decode(errors="replace")},
-    )
-
-
-def _capped(limit: str, maximum: int) -> Refused:
-    return Refused(Code.THROTTLED, f"{limit} is {maximum}; nothing was changed", {"limit": limit, "max": maximum})
-
-
-def _shutting_down() -> Unavailable:
-    return Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping; nothing was written")

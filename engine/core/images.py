@@ -87,6 +87,8 @@ def capture(slot: Slot, tip_lsn: int) -> Captured | None:
         loose = [block for block in loose if block.first_seq <= image.head]
         image.count = sum(block.live for block in (*sealed, *loose))
         image.size = sum(block.live_bytes for block in (*sealed, *loose))
+    if slot.host is not None:
+        image.queue = slot.host.queue.snapshot()
     image.segments = [
         entry_of(block.segment, block.live, block.live_bytes, block.known_tags)
         for block in sealed
@@ -162,4 +164,6 @@ def restore(
         slot.topic.tail.adopt(blocks)
     slot.quiet = image.quiet
     slot.reserved = image.reserved
+    if slot.host is not None:
+        slot.host.restore(image.queue)
     return slot

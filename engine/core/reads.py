@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from engine.core.catalog import Catalog
 from engine.core.damage import is_current, mark_bad, why_unread
 from engine.core.jobs import outcome
@@ -59,7 +61,9 @@ class Reads:
         now = self.now()
         if touch:
             slot.topic.last_read_ts = now
-        return self._state(slot, now)
+        state = self._state(slot, now)
+        host = slot.host
+        return state if host is None else replace(state, queue=host.counters(now))
 
     def _state(self, slot: Slot, now: int) -> TopicState:
         topic = slot.topic

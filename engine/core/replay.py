@@ -16,11 +16,12 @@ from typing import Final, TypeVar
 from engine.core.beginning import Beginning
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
+from engine.core.host import acked, dead_letter_parts, dead_lettered, ranges_of
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
 from engine.core.staged import StagedGap
 from engine.errors import StoreDamaged
-from engine.formats.append import BadBody, decode_append_body
+from engine.formats.append import BadBody, append_part, decode_append_body
 from engine.formats.control import (
     ConfigBody,
     ControlBody,
@@ -64,6 +65,8 @@ class Replay:
             FrameType.GAP: self._gap,
             FrameType.MARK: self._mark,
             FrameType.RESERVE: self._reserve,
+            FrameType.LEASE: self._lease,
+            FrameType.DEAD_LETTER: self._dead_letter,
         }
 
     def run(self, progress: Callable[[float], None] | None) -> None:
@@ -77,7 +80,7 @@ class Replay:
             if item.topic_id and beginning.covers(item):
                 self._passed_over(item)
             elif isinstance(item, Frame) and item.topic_id and self._is_orphan(item):
-                continue
+                self._copies(item)
             elif isinstance(item, Frame):
                 self.last_ts = max(self.last_ts, item.ts)
                 try:
@@ -117,6 +120,8 @@ class Replay:
                 commit.add(StagedGap(slot, first, last, reason), end, sync=True)
             elif not slot.quiet:
                 commit.books[slot.shard].unmarked[slot] = None
+            if slot.host is not None:
+                slot.host.restarted(now_ms, slot.config)
             catalog.records_live += topic.count
             catalog.bytes_live += topic.bytes
         catalog.census.recount(catalog.visible.values())
@@ -127,6 +132,8 @@ class Replay:
             first, last, reason = self._lost(slot)
             if last >= first:
                 slot.topic.apply_gap(first, last, reason, now_ms)
+            if slot.host is not None:
+                slot.host.restarted(now_ms, slot.config)
 
     def _lost(self, slot: Slot) -> tuple[int, int, Reason]:
         """The first and the last seq behind a topic's head that nobody will ever read, and why; the last is less if
@@ -142,7 +149,7 @@ class Replay:
     def _load(self, shard: int, lsn: int) -> Rendered:
         """A batch whose payload left memory, from the log."""
         header, body = self.opened.read_body(shard, lsn)
-        return decode_append_body(header.flags, header.records, body).rendered
+        return decode_append_body(header.flags, header.records, append_part(header.type, body)).rendered
 
     # -- one handler a frame type ----------------------------------------------------------------------------------
 
@@ -177,6 +184,8 @@ class Replay:
             (frame.shard, frame.lsn),
             None if append.key is None else (append.key, append.digest),
         )
+        if slot.host is not None:
+            slot.host.appended(frame.count)
         slot.quiet = False
         slot.reserved = 0
 
@@ -188,6 +197,8 @@ class Replay:
                 self.catalog.closed_names.add(dropped.name)
             else:
                 self.catalog.closed_names.discard(dropped.name)
+        if isinstance(item, Frame):
+            self._copies(item)
 
     def _create(self, frame: Frame) -> None:
         create = _body(frame, CreateBody)
@@ -204,6 +215,8 @@ class Replay:
         slot = self._slot(frame)
         slot.config = self.catalog.shared(_body(frame, ConfigBody).config)
         slot.topic.apply_config(slot.config, frame.ts)
+        if slot.host is not None:
+            slot.host.settle()
         self.catalog.tend(slot)
 
     def _drop(self, frame: Frame) -> None:
@@ -215,14 +228,60 @@ class Replay:
         slot.topic.release()
 
     def _delete(self, frame: Frame) -> None:
-        self._slot(frame).topic.apply_delete(_body(frame, DeleteBody).ranges, frame.ts)
+        slot = self._slot(frame)
+        body = _body(frame, DeleteBody)
+        host = slot.host
+        if host is None:
+            slot.topic.apply_delete(body.ranges, frame.ts)
+        elif body.acked or body.moved:
+            seqs = [seq for first, last in body.ranges for seq in range(first, last + 1)]
+            host.take(acked(frame.ts, seqs) if body.acked else dead_lettered(frame.ts, seqs), body.ranges)
+        else:
+            host.delete(body.ranges, frame.ts)
+
+    def _lease(self, frame: Frame) -> None:
+        host = self._slot(frame).host
+        if host is None:
+            raise BadBody("a lease of a topic that is no queue")
+        host.happened(frame.body, frame.ts)
+
+    def _dead_letter(self, frame: Frame) -> None:
+        """Jobs go from a queue to its dead letters, which live on any shard."""
+        head, _ = dead_letter_parts(frame.body)
+        host = self._slot(frame).host
+        if host is None:
+            raise BadBody("dead letters of a topic that is no queue")
+        host.take(dead_lettered(frame.ts, head.seqs), ranges_of(head.seqs))
+        self._copies(frame)
+
+    def _copies(self, frame: Frame) -> None:
+        """The target's half of a DeadLetter. Seqs tell whether its image has it; the position is the source's."""
+        if frame.type != FrameType.DEAD_LETTER:
+            return
+        head, body = dead_letter_parts(frame.body)
+        slot = self.catalog.by_id.get(head.target)
+        if slot is None or head.first_seq <= slot.topic.head:
+            return
+        topic = slot.topic
+        if head.first_seq > topic.head + 1:
+            topic.apply_gap(topic.head + 1, head.first_seq - 1, self._salvage.reason_of(topic.id), frame.ts)
+        rendered = decode_append_body(frame.flags, frame.count, body).rendered
+        topic.apply_append(head.first_seq, rendered, frame.ts, (frame.shard, frame.lsn))
+        if slot.host is not None:
+            slot.host.appended(frame.count)
+        if topic.head >= slot.reserved:
+            slot.reserved = 0
 
     def _gap(self, frame: Frame) -> None:
         slot = self._slot(frame)
         gap = _body(frame, GapBody)
         if gap.last > slot.topic.head:
             self._salvage.reason_of(frame.topic_id)
+        if slot.host is not None:
+            slot.host.age(frame.ts)
         slot.topic.apply_gap(gap.first, gap.last, gap.reason, frame.ts)
+        if slot.host is not None:
+            slot.host.lost(gap.first, gap.last)
         slot.quiet = False
         if gap.last >= slot.reserved:
             slot.reserved = 0

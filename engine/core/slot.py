@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from engine.core.host import Host
 from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
-from engine.types import TopicConfig
+from engine.types import TopicConfig, TopicType
 
 if TYPE_CHECKING:
     from engine.core.staged import Staged, StagedAppend
@@ -33,6 +34,7 @@ class Slot:
     reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
                            earlier frame did that is on disk
     logged                 the last seq that the log holds a record or a gap for
+    host                   what makes a queue of it (None: it is a log)
     unlogged               seqs that were given out to ephemeral records since the start (None: none)
     """
 
@@ -40,6 +42,7 @@ class Slot:
         "config",
         "dirty",
         "dropped",
+        "host",
         "keys",
         "last_write_ms",
         "logged",
@@ -82,6 +85,7 @@ class Slot:
         self.logged: int = topic.head
         self.unlogged: RangeSet | None = None
         self.last_write_ms = 0
+        self.host: Host | None = Host(topic) if topic.config.type is TopicType.QUEUE else None
 
     def queue(self, change: Staged) -> None:
         """Put a change behind the others that wait."""

@@ -98,6 +98,8 @@ class StagedAppend(Staged):
         catalog.bytes_staged -= self.staged_bytes
         if key is not None and slot.keys is not None:
             slot.keys.pop(key, None)
+        if slot.host is not None:
+            slot.host.appended(count)
         return AppendResult(
             topic=topic.name,
             first_seq=self.first_seq,
@@ -136,6 +138,8 @@ class StagedConfig(Staged):
         records, size = topic.count, topic.bytes
         catalog.change(self.slot, lambda: topic.apply_config(self.config, self.ts))
         catalog.tend(self.slot)
+        if self.slot.host is not None:
+            self.slot.host.settle()
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         return TopicPut(topic=topic.name, created=False, config=topic.config, epoch=topic.epoch)
@@ -159,6 +163,8 @@ class StagedDrop(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> TopicDropped:
         topic = self.slot.topic
         catalog.hide(self.slot)
+        if self.slot.host is not None:
+            self.slot.host.poke()
         catalog.records_live -= topic.count
         catalog.bytes_live -= topic.bytes
         topic.release()
@@ -178,7 +184,8 @@ class StagedDelete(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> DeleteResult:
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
-        deleted = topic.apply_delete(self.ranges, self.ts)
+        host = self.slot.host
+        deleted = topic.apply_delete(self.ranges, self.ts) if host is None else host.delete(self.ranges, self.ts)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         return DeleteResult(
@@ -205,6 +212,10 @@ class StagedGap(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> None:
         topic = self.slot.topic
         records, size = topic.count, topic.bytes
+        if self.slot.host is not None:
+            self.slot.host.age(now_ms)
         catalog.change(self.slot, lambda: topic.apply_gap(self.first, self.last, self.reason, now_ms))
+        if self.slot.host is not None:
+            self.slot.host.lost(self.first, self.last)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size

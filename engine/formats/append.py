@@ -18,6 +18,7 @@ from array import array
 from struct import Struct
 from typing import Final
 
+from engine.formats.frame import FrameType
 from engine.fragment import Rendered
 
 FLAG_KEY: Final = 1
@@ -74,6 +75,11 @@ def encode_append_body(key: bytes | None, digest: bytes, rendered: Rendered) -> 
         parts.append(_narrow(rendered.tag_lens))
     parts.append(rendered.fragments)
     return flags, b"".join(parts)
+
+
+def append_part(type_: int, body: bytes) -> bytes:
+    """The Append body in a frame that holds records: all of it, or what stands behind a DeadLetter's first line."""
+    return body.partition(b"\n")[2] if type_ == FrameType.DEAD_LETTER else body
 
 
 def decode_append_body(flags: int, count: int, body: bytes) -> AppendBody:

@@ -33,10 +33,14 @@ class DropBody(msgspec.Struct, frozen=True, kw_only=True):
     """A topic ended."""
 
 
-class DeleteBody(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records deleted on purpose, as inclusive ranges of seqs: resolved when it was decided."""
 
     ranges: list[tuple[int, int]]
+    acked: bool = False
+    """The holder of their leases was done with them."""
+    moved: bool = False
+    """They went to the dead letters, in a topic whose records are in no log or from one."""
 
 
 class GapBody(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):

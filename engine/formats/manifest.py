@@ -44,7 +44,7 @@ class LockState(StrEnum):
     STOPPED = "stopped"
 
 
-class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
+class LockInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """LOCK."""
 
     boot_id: str
@@ -52,6 +52,8 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: LockState
     pid: int
     started_ms: int
+    starts: int = 0
+    """A number that rises with every start; 0 before the first."""
 
 
 class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import islice
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -153,6 +153,8 @@ class TopicImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """(key, first seq, count, digest, ts) of the idempotency keys, oldest first."""
     segments: list[SegmentEntry] = []
     """Its records, ascending."""
+    queue: Any = None
+    """Of a queue: what is known of its jobs, and its counters (engine/queue/snapshot.py)."""
 
 
 class ShardCut(msgspec.Struct, kw_only=True, omit_defaults=True):

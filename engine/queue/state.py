@@ -143,6 +143,10 @@ class State:
                 self._ready.add(seq, job, 0)
             self._leaving.add(seq)
 
+    def is_leaving(self, seq: int) -> bool:
+        """Whether it is about to be removed."""
+        return seq in self._leaving
+
     def apply(self, event: Event) -> None:
         """Let the event happen. `Acked` and `DeadLettered` come before the topic's own change, the rest after it."""
         if not isinstance(event, Appended | Removed):

@@ -58,6 +58,8 @@ class Identity(NamedTuple):
     manifest: Manifest
     stop: Stop
     fresh: bool
+    starts: int = 0
+    """As LOCK has it."""
     """Whether the store was made just now."""
 
 
@@ -105,12 +107,13 @@ def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int, *, make: 
             f"{STORE_PATH}: the store has format {store.format}, this version of topics knows up to {FORMAT_VERSION}. "
             "Nothing was changed; start it with the newer version"
         )
-    return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), _last_stop(fs), False)
+    return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), *_last_stop(fs))
 
 
-def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int) -> None:
+def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int) -> None:
     """Say durably whose turn it is."""
-    replace_file(fs, LOCK_PATH, encode_meta(LockInfo(boot_id=fs.boot_id(), state=state, pid=pid, started_ms=now_ms)))
+    info = LockInfo(boot_id=fs.boot_id(), state=state, pid=pid, started_ms=now_ms, starts=starts)
+    replace_file(fs, LOCK_PATH, encode_meta(info))
 
 
 def add_shard(fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now_ms: int) -> LogFile:
@@ -196,19 +199,23 @@ def _is_unused(fs: Fs, path: str) -> bool:
     return True
 
 
-def _last_stop(fs: Fs) -> Stop:
-    """How the last process ended. What cannot be read counts as another boot: the careful answer."""
+def _last_stop(fs: Fs) -> tuple[Stop, bool, int]:
+    """How the last process ended, that the store is not fresh, and how many starts LOCK knows of.
+
+    What cannot be read counts as another boot: the careful answer.
+    """
     try:
         lock = _read_meta(fs, LOCK_PATH, LockInfo)
     except BadMeta:
-        return Stop.POWER_LOSS
+        return Stop.POWER_LOSS, False, 0
     except OSError as error:
         raise StoreIOError(f"{LOCK_PATH} cannot be read: {error}; nothing was changed") from error
     if lock is Missing.MISSING:
-        return Stop.POWER_LOSS
+        return Stop.POWER_LOSS, False, 0
     if lock.state is LockState.STOPPED:
-        return Stop.CLEAN
-    return Stop.SAME_BOOT if lock.boot_id and lock.boot_id == fs.boot_id() else Stop.POWER_LOSS
+        return Stop.CLEAN, False, lock.starts
+    same = bool(lock.boot_id) and lock.boot_id == fs.boot_id()
+    return Stop.SAME_BOOT if same else Stop.POWER_LOSS, False, lock.starts
 
 
 def _manifest(fs: Fs, store: StoreInfo) -> Manifest:

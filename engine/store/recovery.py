@@ -82,6 +82,8 @@ class OpenedStore:
         self._settings = settings
         self._pid = pid
         self._identity = identity
+        self.starts = identity.starts
+        """The number of this start once it is live: synced, greater than that of any earlier one."""
         self._directory = directory
         self._seed = seed_of(identity.store_id)
         self._reader = FrameReader(fs, self._seed)
@@ -280,8 +282,11 @@ class OpenedStore:
         """Say durably that this boot runs the store. Before the first ack, after all that recovery added is synced."""
         if self._live:
             return
+        now_ms = self._clock.wall_ms()
+        # The clock is for a LOCK that was lost: no store is started more often than once a second for long.
+        self.starts = max(self._identity.starts + 1, now_ms // 1000)
         try:
-            write_lock(self.fs, LockState.RUNNING, self._pid, self._clock.wall_ms())
+            write_lock(self.fs, LockState.RUNNING, self._pid, now_ms, self.starts)
         except OSError as error:
             raise StoreIOError(f"LOCK could not be written: {error}") from error
         self._live = True
@@ -296,7 +301,7 @@ class OpenedStore:
             if not (clean and wal.settled and self._live):
                 return False
             replace_file(self.fs, MANIFEST_PATH, wal.manifest())
-            write_lock(self.fs, LockState.STOPPED, self._pid, self._clock.wall_ms())
+            write_lock(self.fs, LockState.STOPPED, self._pid, self._clock.wall_ms(), self.starts)
             return True
         except OSError:
             return False

@@ -399,8 +399,10 @@ def describe(frame: LogFrame) -> str:
     header = frame.header
     if header.type == FrameType.APPEND:
         return f"seqs {header.first_seq}-{header.first_seq + header.records - 1}"
+    body = frame.body.partition(b"\n")[0] if header.type == FrameType.DEAD_LETTER else frame.body
     try:
-        decode_control_body(header.type, frame.body)
+        if header.type not in (FrameType.LEASE, FrameType.DEAD_LETTER):
+            decode_control_body(header.type, body)
     except BadBody as error:
         return str(error)
-    return frame.body.decode("utf-8", "backslashreplace")
+    return body.decode("utf-8", "backslashreplace")

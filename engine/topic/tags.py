@@ -16,6 +16,7 @@ from engine.commands import DeleteSelector
 from engine.tagset import Needle
 from engine.topic.block import Block
 from engine.topic.state import Topic
+from engine.types import Match
 
 DENSE: Final = 8
 """After so many hits, less than so many records apart, tags are compared one by one instead of searched for."""
@@ -91,6 +92,17 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
     if needle is None:
         return [(first, last)]
     return _joined(_tagged(topic, first, last, needle))
+
+
+def next_tagged(topic: Topic, seq: int, match: Match) -> int:
+    """The first live seq from `seq` on whose tag passes; beyond the head when there is none. Raises `NotCached`."""
+    first = max(seq, topic.earliest_seq)
+    return next(_tagged(topic, first, topic.head, Needle(match)), topic.head + 1)
+
+
+def passes(topic: Topic, seq: int, match: Match) -> bool:
+    """Whether the tag of a live record passes. Raises `NotCached`."""
+    return bool(_among(topic, [seq], Needle(match)))
 
 
 def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int]:

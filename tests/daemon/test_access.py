@@ -22,6 +22,7 @@ from topics_daemon.routes.table import ROUTES
 
 MINE, FOREIGN, NONE, NEITHER = "tenant42:log", "other:log", "tenant42:none", "other:none"
 """A topic within the prefix, one outside, and names of the same kinds that do not exist."""
+QUEUES: Final = "tenant42:queue", "other:queue"
 SCOPES: Final = ("read", "write", "delete", "admin")
 COMBINATIONS: Final = [c for size in range(1, 5) for c in itertools.combinations(SCOPES, size)]
 WRITE: Final = {"records": [{"data": 1}]}
@@ -37,6 +38,12 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/topics/:topic", WRITE_WITH_CONFIG, {"write", "admin"}, "name"),
     ("POST", "/v0/topics/:topic/diff", {}, {"read"}, "name"),
     ("POST", "/v0/topics/:topic/delete", {"seqs": [9]}, {"delete"}, "name"),
+    ("POST", "/v0/topics/:topic/claim", {"node": "n", "match": "none"}, {"read", "write"}, "queue"),
+    ("POST", "/v0/topics/:topic/ack", {"node": "n", "seqs": [9]}, {"write"}, "queue"),
+    ("POST", "/v0/topics/:topic/nack", {"node": "n", "seqs": [9]}, {"write"}, "queue"),
+    ("POST", "/v0/topics/:topic/extend", {"node": "n", "seqs": [9]}, {"write"}, "queue"),
+    ("POST", "/v0/topics/:topic/requeue", {"seqs": [9]}, {"read", "write"}, "queue"),
+    ("GET", "/v0/topics/:topic/leases", None, {"read"}, "queue"),
     ("GET", "/v0/topics/:topic/records/1", None, {"read"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE}}, {"write"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE_WITH_CONFIG}}, {"write", "admin"}, "name"),
@@ -70,6 +77,8 @@ def daemon() -> Iterator[DaemonProcess]:
     with daemon_process(environ=clean_environment(TOPICS_API_KEYS=entries())) as process:
         for name in (MINE, FOREIGN, "zone", "zoo", "tenant4", "tenant43:log"):
             assert ask(process, "POST", f"/v0/topics/{name}", WRITE, "full").status == 201
+        for name in QUEUES:
+            assert ask(process, "PUT", f"/v0/topics/{name}", {"type": "queue"}, "full").status == 201
         yield process
 
 
@@ -104,9 +113,10 @@ def test_each_cell_of_the_table(daemon: DaemonProcess, scopes: tuple[str, ...], 
     for method, path, body, needed, kind in ROWS:
         if kind == "session":
             continue
-        for name in (NONE, NEITHER) if method == "DELETE" else (MINE, FOREIGN):
+        names = (NONE, NEITHER) if method == "DELETE" else QUEUES if kind == "queue" else (MINE, FOREIGN)
+        for name in names:
             answer = ask(daemon, method, path.replace(":topic", name), with_name(body, name), key)
-            foreign = kind == "whole" or (kind == "name" and not name.startswith(prefix))
+            foreign = kind == "whole" or (kind in ("name", "queue") and not name.startswith(prefix))
             refused = not needed <= set(scopes) or (bool(prefix) and foreign)
             cell = f"{method} {path} {body} with {key} on {name}"
             assert answer.status == 403 if refused else answer.status in (200, 201), f"{cell}: {answer}"
@@ -173,7 +183,7 @@ def same_but_for_time(one: Answer, other: Answer) -> None:
 
 def test_a_forbidden_name_answers_the_same_whether_or_not_it_exists(daemon: DaemonProcess) -> None:
     for method, path, body, _, kind in ROWS:
-        if kind == "name":
+        if kind in ("name", "queue"):
             answers = [
                 ask(daemon, method, path.replace(":topic", name), with_name(body, name), "all")
                 for name in (FOREIGN, NEITHER)

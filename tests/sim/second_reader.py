@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -24,6 +24,7 @@ assert _FILE_HEADER.size == 64
 assert _FRAME_HEADER.size == 80
 BLOCK = 4096
 APPEND, CREATE, CONFIG, DROP, DELETE, GAP, MARK, RESERVE = range(1, 9)
+DEAD_LETTER = 21
 
 
 class NotAStoreError(Exception):
@@ -212,6 +213,13 @@ def read_topics(frames: list[ReadFrame]) -> dict[str, ReadTopic]:
             del by_id[frame.topic_id]
         elif frame.type == DELETE:
             _remove(by_id[frame.topic_id], json.loads(frame.body)["ranges"])
+        elif frame.type == DEAD_LETTER:
+            line, _, copies = frame.body.partition(b"\n")
+            told = json.loads(line)
+            _remove(by_id[frame.topic_id], [[seq, seq] for seq in told["seqs"]])
+            if told["target"] in by_id:
+                _, fragments = read_append(replace(frame, body=copies))
+                by_id[told["target"]].records.update(enumerate(fragments, told["first_seq"]))
         elif frame.type == GAP:
             told = json.loads(frame.body)
             _remove(by_id[frame.topic_id], [[told["from"], told["to"]]])

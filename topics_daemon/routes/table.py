@@ -19,7 +19,7 @@ from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
 from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
-from topics_daemon.routes import admin, delete, diff, exports, health, metrics, records, topics, watch, write
+from topics_daemon.routes import admin, delete, diff, exports, health, metrics, queue, records, topics, watch, write
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -58,6 +58,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
+_BOTH: Final = Scope.READ | Scope.WRITE
 _ANY_NAME: Final = ":topic"
 _ANY_PARAM: Final = ":param"
 
@@ -87,6 +88,12 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "topics", _ANY_NAME, "delete"): {
         "POST": Route(handler=delete.delete_records, scope=Scope.DELETE, body=Body.OPTIONAL)
     },
+    ("v0", "topics", _ANY_NAME, "claim"): {"POST": Route(handler=queue.claim, scope=_BOTH, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "ack"): {"POST": Route(handler=queue.ack, scope=Scope.WRITE, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "nack"): {"POST": Route(handler=queue.nack, scope=Scope.WRITE, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "extend"): {"POST": Route(handler=queue.extend, scope=Scope.WRITE, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "requeue"): {"POST": Route(handler=queue.requeue, scope=_BOTH, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "leases"): {"GET": Route(handler=queue.leases, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
     ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},

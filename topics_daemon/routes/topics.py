@@ -119,7 +119,9 @@ def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
         daemon.touch(head.name)
     answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
     answer["config"] = head.caller.shown(state.config)
-    damage = answer.pop("damage")
+    damage, queue = answer.pop("damage"), answer.pop("queue")
+    if queue is not None:
+        answer["queue"] = queue
     if damage:
         answer["damage"] = [{"from": first, "to": last} for first, last in damage]
     return json_answer(head, 200, answer, warnings, started_ns)

@@ -1,0 +1,134 @@
+"""What is staged for queues: answers that wait for a Lease frame, acks, and moves to the dead letters in two halves.
+
+A move is one frame in the log of its source, and two changes: jobs leave the source (`StagedMove`), copies appear in
+the target (`StagedCopies`), which may live on another shard. The frame is synced before either shows, whatever the
+class; then both show in the same moment. So the log of the source alone decides whether the move has happened: where
+the frame is lost nobody has seen a copy, and where it is found replay makes both halves, as the target's seqs tell
+whether its image has them.
+
+Nothing but copies of the same source may be pending in the target when a move is staged. So the copies are always the
+first of what is pending there when their move is applied, and what comes behind them waits for the source's sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.core.staged import Staged
+from engine.core.ticket import Ticket
+from engine.fragment import Rendered
+from engine.queue.events import Acked, DeadLettered
+
+NEVER: Final = 1 << 63
+"""No sync gets there: such a change waits for something else."""
+
+
+class StagedAnswer(Staged):
+    """An answer about an event that is applied already, and whose frame it waits for."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, slot: Slot, ticket: Ticket[Any] | None, answer: Callable[[], Any] | None) -> None:
+        super().__init__(slot, ticket)
+        self._answer = answer
+
+    def apply(self, catalog: Catalog, now_ms: int) -> Any:
+        return None if self._answer is None else self._answer()
+
+
+class StagedTake(Staged):
+    """Jobs that will be gone: acked, or moved where the copies need no frame of the source."""
+
+    __slots__ = ("_answer", "event", "ranges")
+
+    def __init__(
+        self,
+        slot: Slot,
+        ticket: Ticket[Any] | None,
+        event: Acked | DeadLettered,
+        ranges: list[tuple[int, int]],
+        answer: Callable[[], Any] | None,
+    ) -> None:
+        super().__init__(slot, ticket)
+        self.event = event
+        self.ranges = ranges
+        self._answer = answer
+
+    def apply(self, catalog: Catalog, now_ms: int) -> Any:
+        topic, host = self.slot.topic, self.slot.host
+        assert host is not None, "only queues have jobs"
+        records, size = topic.count, topic.bytes
+        host.take(self.event, self.ranges)
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        if isinstance(self.event, DeadLettered):
+            host.moving -= 1
+        host.poke()
+        return None if self._answer is None else self._answer()
+
+
+class StagedCopies(Staged):
+    """Dead letters that will be readable, together with the move that they are the other half of.
+
+    shard     of the source, whose log holds them
+    """
+
+    __slots__ = ("_first_seq", "_lsn", "_rendered", "_size", "_ts", "shard", "source")
+
+    def __init__(
+        self, slot: Slot, source: Slot, place: tuple[int, int], first_seq: int, rendered: Rendered, ts: int, size: int
+    ) -> None:
+        super().__init__(slot, None)
+        self.sync_lsn = NEVER
+        self.source = source
+        self.shard, self._lsn = place
+        self._first_seq = first_seq
+        self._rendered = rendered
+        self._ts = ts
+        self._size = size
+
+    def apply(self, catalog: Catalog, now_ms: int) -> None:
+        slot, topic = self.slot, self.slot.topic
+        count = len(self._rendered.strides)
+        records, size = topic.count, topic.bytes
+        topic.apply_append(self._first_seq, self._rendered, self._ts, (self.shard, self._lsn))
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        catalog.census.written += count
+        slot.staged_records -= count
+        slot.staged_bytes -= self._size
+        catalog.bytes_staged -= self._size
+        # They are on disk, though no sync of the target's own shard ever says so.
+        before, last = self._first_seq - 1, self._first_seq + count - 1
+        slot.syncing = last if slot.syncing == before else slot.syncing
+        slot.synced = last if slot.synced == before else slot.synced
+        if slot.host is not None:
+            slot.host.appended(count)
+
+
+class StagedMove(StagedTake):
+    """Jobs that go to the dead letters: this half, and then the other."""
+
+    __slots__ = ("_copies", "_show")
+
+    def __init__(
+        self,
+        slot: Slot,
+        ticket: Ticket[Any] | None,
+        event: DeadLettered,
+        ranges: list[tuple[int, int]],
+        answer: Callable[[], Any] | None,
+        copies: StagedCopies,
+        show: Callable[[StagedCopies, int], None],
+    ) -> None:
+        super().__init__(slot, ticket, event, ranges, answer)
+        self._copies = copies
+        self._show = show
+
+    def apply(self, catalog: Catalog, now_ms: int) -> Any:
+        answer = super().apply(catalog, now_ms)
+        self._show(self._copies, now_ms)
+        return answer

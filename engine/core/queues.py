@@ -1,0 +1,507 @@
+"""Queues, as the machine's host: claims and those who wait for jobs, what ends a lease, and what of it is logged.
+
+    claim ─► waits? ─► dealt ─► (Lease frame) ─► answered          the same for `nack` and `extend`
+                 ▲ poked: records appeared, jobs came back, a lease ran out, a window of claims ended
+    ack ─► Delete frame, marked ─► applied to queue and topic ─► answered
+    moves to the dead letters: engine.core.moves
+
+Events of leases are applied as soon as their frames are staged; answers wait for the frame as the class asks. Those who
+wait are served in order, wherever the engine gets to: after a turn, after a sync, and as time passes (`due_ms`).
+
+Lease numbers begin at the number of the start, which LOCK has durably before anything is answered, times 2^32: no
+lease of an earlier start is ever given again, though most leases are never logged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from engine.core.host import Host, ranges_of
+from engine.core.jobs import outcome
+from engine.core.leaving import StagedAnswer, StagedTake
+from engine.core.moves import MOVE_BYTES, Plan, plan_moves, stage_move
+from engine.core.refusals import shutting_down
+from engine.core.slot import Slot
+from engine.core.ticket import Ticket
+from engine.errors import Code, Refused, TopicsError, cold_unavailable, topic_not_found
+from engine.formats.control import DeleteBody, encode_control_body
+from engine.formats.frame import FrameType
+from engine.limits import MIB
+from engine.queue.cohort import Cohort
+from engine.queue.commands import Ack, Claim, Extend, Nack, Settled, Skip, check_claim
+from engine.queue.dead_letter import check_chain
+from engine.queue.events import (
+    Acked,
+    DeadLettered,
+    Extended,
+    Leased,
+    LeaseEvent,
+    MoveRefused,
+    TimePassed,
+    encode_lease_body,
+    is_logged,
+)
+from engine.queue.snapshot import LeaseInfo
+from engine.topic.history import NotCached
+from engine.topic.record import find_record
+from engine.types import Durability, TopicConfig
+
+if TYPE_CHECKING:
+    from engine.core.core import Core
+
+T = TypeVar("T")
+
+HOLD_MS: Final = 10_000
+"""How much longer a claim may be held for moves that have to come first."""
+NACK_BYTES_MAX: Final = 256 * MIB
+"""What one nack may move to the dead letters."""
+READS_MAX: Final = 100_000
+"""Reads that one decision may need."""
+
+
+class Waiter:
+    """A claim that has no answer yet."""
+
+    __slots__ = ("claim", "host", "leased", "slot", "ticket", "until_ms")
+
+    def __init__(self, slot: Slot, host: Host, claim: Claim, until_ms: int) -> None:
+        self.slot = slot
+        self.host = host
+        self.claim = claim
+        self.until_ms = until_ms
+        self.leased: Leased | None = None
+        self.ticket: Ticket[ClaimAnswer] = Ticket()
+
+
+class ClaimAnswer(NamedTuple):
+    """What a claim gave; `leased` is None for nothing."""
+
+    leased: Leased | None
+    ready: int
+
+
+class SettleAnswer(NamedTuple):
+    """What an ack, a nack or an extend did."""
+
+    seqs: list[int]
+    skipped: list[tuple[int, Skip]]
+    ready: int
+    in_flight: int
+    deadline: int = 0
+
+
+class Queues:
+    """All queues of one running store."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._next_lease = 1
+        self._poked: set[Host] = set()
+        self._waiting: dict[Host, Slot] = {}
+        """Queues on which somebody waits."""
+        self._due: int | None = None
+        self._stale = False
+        self.closing = False
+
+    def begin(self, start: int) -> None:
+        """Give leases the numbers of this start."""
+        self._next_lease = (start << 32) + 1
+
+    def check(self, name: str, config: TopicConfig) -> None:
+        """Raise the 400 of a configuration whose dead letters would go round in a circle."""
+        if config.dead_letter is not None:
+            check_chain(name, config.dead_letter, self._dead_letter_of)
+
+    def _dead_letter_of(self, name: str) -> str | None:
+        slot = self._core.catalog.tip.get(name)
+        return None if slot is None else slot.config.dead_letter
+
+    def find(self, name: str) -> tuple[Slot, Host]:
+        """The queue that is meant: 404 for none, 409 for a log."""
+        slot = self._core.catalog.reader(name)
+        if slot.dropped:
+            raise topic_not_found(name)
+        if slot.host is None:
+            raise Refused(Code.NOT_A_QUEUE, f"topic {name!r} is a log, and has no jobs", {"topic": name, "type": "log"})
+        return slot, slot.host
+
+    # -- claims ----------------------------------------------------------------------------------------------------
+
+    def claim(self, name: str, claim: Claim, wait_ms: int) -> Waiter:
+        """Ask for jobs; the waiter's ticket has the answer, perhaps at once."""
+        slot, host = self.find(name)
+        check_claim(claim)
+        self._core._check_writable(slot.shard)
+        now = self._core.now()
+        waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
+        if host.waiters is None:
+            host.waiters = deque()
+        host.poked = self._poked
+        self._waiting[host] = slot
+        self._stale = True
+        if slot.config.claim_jitter_ms and host.queue.ready > 0:
+            host.cohort = host.cohort or Cohort()
+            host.cohort.join(waiter, now, slot.config.claim_jitter_ms)
+        else:
+            host.waiters.append(waiter)
+            self._serve(host, slot, now)
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Whoever claimed has gone away, and gets no job."""
+        host = waiter.host
+        if host.waiters is not None and waiter in host.waiters:
+            host.waiters.remove(waiter)
+        if host.cohort is not None:
+            host.cohort.leave(waiter)
+        self._rest(host)
+
+    def undeliver(self, waiter: Waiter) -> None:
+        """The answer was never written: its leases end, and their deliveries do not count."""
+        self.forget(waiter)
+        slot, host = waiter.slot, waiter.host
+        if waiter.leased is None or slot.dropped:
+            return
+        now = self._now(host)
+        event = host.queue.undeliver(waiter.leased, now)
+        if event is not None:
+            self._happen_anyway(slot, host, event)
+
+    def release(self, slot: Slot, conn: int) -> None:
+        """A connection has ended, and with it the leases that are bound to it."""
+        if slot.host is None or slot.dropped:
+            return
+        event = slot.host.queue.release(conn, self._now(slot.host))
+        if event is not None:
+            self._happen_anyway(slot, slot.host, event)
+
+    def entries(self, name: str, leased: Leased) -> list[tuple[bytes, int, int]]:
+        """The records of a claim's jobs, with their leases and deliveries; what is gone again by now is left out.
+        Raises `NotCached`."""
+        topic = self._core.catalog.reader(name).topic
+        now = self._core.now()
+        found = []
+        for lease_id, (seq, deliveries) in enumerate(leased.jobs, leased.lease_id):
+            record = find_record(topic, seq, now)
+            if isinstance(record, bytes | bytearray):
+                found.append((bytes(record), lease_id, deliveries))
+        return found
+
+    # -- serving those who wait ------------------------------------------------------------------------------------
+
+    def serve(self, now: int) -> None:
+        """Deal to those who wait, where something has changed or a time has come."""
+        due = self.due_ms
+        if due is not None and due <= now:
+            for host in self._waiting:
+                own = self._due_of(host)
+                if own is not None and own <= now:
+                    self._poked.add(host)
+        if not self._poked:
+            return
+        hosts = list(self._poked)
+        self._poked.clear()
+        self._stale = True
+        for host in hosts:
+            slot = self._waiting.get(host)
+            if slot is not None:
+                self._serve(host, slot, now)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When to serve next though nothing happens; None for never."""
+        if self._stale:
+            self._stale = False
+            times = [due for host in self._waiting if (due := self._due_of(host)) is not None]
+            self._due = min(times, default=None)
+        return self._due
+
+    @staticmethod
+    def _due_of(host: Host) -> int | None:
+        held = HOLD_MS if host.moving or host.blocked else 0
+        times = [waiter.until_ms + held for waiter in host.waiters or ()]
+        if times and (wake := host.queue.next_wake_ms()) is not None:
+            times.append(wake)
+        if host.cohort is not None and host.cohort.due_ms is not None:
+            times.append(host.cohort.due_ms)
+        return min(times, default=None)
+
+    def _serve(self, host: Host, slot: Slot, now: int) -> None:
+        self._stale = True
+        waiters = host.waiters
+        assert waiters is not None, "somebody waits"
+        error = self._why_not(slot)
+        if error is not None:
+            for waiter in [*waiters, *(host.cohort.take(1 << 63) if host.cohort else ())]:
+                waiter.ticket.fail(error)
+            waiters.clear()
+            self._rest(host)
+            return
+        self._now(host)
+        host.queue.apply(TimePassed(now))
+        host.blocked = False
+        if host.cohort is not None:
+            waiters.extend(host.cohort.take(now))
+        together = bool(slot.config.claim_jitter_ms)
+        for group in [list(waiters)] if together else [[waiter] for waiter in list(waiters)]:
+            if host.queue.ready <= 0 or host.blocked:
+                break
+            try:
+                self._deal(slot, host, group[: host.queue.ready], now)
+            except TopicsError as failure:
+                for waiter in group:
+                    if waiter.leased is None:
+                        waiter.ticket.fail(failure)
+        self._answer_late(host, now)
+        self._rest(host)
+
+    def _why_not(self, slot: Slot) -> TopicsError | None:
+        if slot.dropped:
+            return topic_not_found(slot.name)
+        try:
+            self._core._check_writable(slot.shard)
+        except TopicsError as error:
+            return error
+        return None
+
+    def _answer_late(self, host: Host, now: int) -> None:
+        """Take out who is served, and who has waited long enough for nothing."""
+        waiters = host.waiters
+        assert waiters is not None, "somebody waits"
+        held = HOLD_MS if host.moving or host.blocked else 0
+        over = [one for one in waiters if one.leased is None and now >= one.until_ms + held]
+        kept = [one for one in waiters if one.leased is None and not one.ticket.done and now < one.until_ms + held]
+        host.waiters = deque(kept)
+        for waiter in over:
+            waiter.ticket.complete(ClaimAnswer(None, max(host.queue.ready, 0)))
+
+    def _rest(self, host: Host) -> None:
+        """Nobody waits any more, perhaps."""
+        self._stale = True
+        if not host.waiters and not host.cohort:
+            host.waiters = None
+            host.cohort = None
+            host.poked = None
+            self._waiting.pop(host, None)
+            self._poked.discard(host)
+
+    def _deal(self, slot: Slot, host: Host, group: list[Waiter], now: int) -> None:
+        """Decide about claims that are served together, and let it happen."""
+        queue, config = host.queue, slot.config
+        claims = [waiter.claim for waiter in group]
+        claimed = self._read(lambda: queue.claim(claims, config, now, self._next_lease))
+        moved, plan = claimed.moved, None
+        if moved is not None:
+            plan = self._read(partial(plan_moves, self._core, slot, moved, MOVE_BYTES))
+        self._next_lease = claimed.next_lease_id
+        for waiter, leased in zip(group, claimed.leased, strict=True):
+            if leased is None:
+                continue
+            waiter.leased = leased
+            answer = partial(self._claimed, host, leased)
+            if not self._happen(slot, host, leased, waiter.ticket, answer):
+                waiter.leased = None
+                host.blocked = True
+                self._poked.add(host)
+                return
+        if moved is not None and not self._move(slot, host, moved, plan, None, None):
+            host.blocked = True
+            self._poked.add(host)
+
+    @staticmethod
+    def _claimed(host: Host, leased: Leased) -> ClaimAnswer:
+        return ClaimAnswer(leased, max(host.queue.ready, 0))
+
+    def _read(self, decide: Callable[[], T]) -> T:
+        """Decide, reading here and now what that needs: nobody is there who could wait for a read."""
+        core = self._core
+        for _ in range(READS_MAX):
+            try:
+                return decide()
+            except NotCached as missing:
+                job = missing.job
+            if job.cold:
+                raise cold_unavailable()
+            done = core.read_done(job, outcome(job, core.fs))
+            if done.error is not None:
+                raise done.error
+        raise RuntimeError("a decision does not get on, whatever is read for it")
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _now(self, host: Host) -> int:
+        now = self._core.now()
+        host.at(now)
+        host.settle()
+        self._stale = True
+        return now
+
+    def _happen(
+        self,
+        slot: Slot,
+        host: Host,
+        event: LeaseEvent,
+        ticket: Ticket[Any] | None,
+        answer: Callable[[], Any] | None,
+    ) -> bool:
+        """Log an event if that is due, and apply it; False when the log has no room for it now."""
+        core = self._core
+        if slot.config.durability is Durability.EPHEMERAL or not is_logged(event, slot.config.leases_durable):
+            host.queue.apply(event)
+            if ticket is not None and answer is not None:
+                ticket.complete(answer())
+            return True
+        body = encode_lease_body(event)
+        if not core._room(slot.shard, len(body), control=not isinstance(event, Leased)):
+            return False
+        end = core.wal.stage(slot.shard, FrameType.LEASE, 0, 0, slot.topic.id, 0, core.now(), body)
+        host.queue.apply(event)
+        core.commit.add(StagedAnswer(slot, ticket, answer), end, sync=slot.config.durability is Durability.FSYNC)
+        return True
+
+    def _happen_anyway(self, slot: Slot, host: Host, event: LeaseEvent) -> None:
+        """The same for what happens whether or not it can be logged; the next start may have forgotten it then."""
+        try:
+            if not self._happen(slot, host, event, None, None):
+                host.queue.apply(event)
+        except TopicsError:
+            host.queue.apply(event)
+        host.poke()
+
+    def _move(
+        self,
+        slot: Slot,
+        host: Host,
+        moved: DeadLettered,
+        plan: Plan | str | None,
+        ticket: Ticket[Any] | None,
+        answer: Callable[[], Any] | None,
+    ) -> bool:
+        """Move jobs to the dead letters, or say why they stay; False when it is too early for either."""
+        if plan is None:
+            return False
+        if isinstance(plan, Plan):
+            return stage_move(self._core, slot, plan, ticket, answer)
+        done = ticket is None
+        refused, *nacked = host.queue.refuse_moves(moved, plan, self._core.now())
+        for event in nacked:
+            assert not isinstance(event, MoveRefused), "there is one"
+            done = self._happen(slot, host, event, ticket, answer)  # type: ignore[arg-type]  # it is a Nacked
+        if nacked and not done:
+            return False
+        host.queue.apply(refused)
+        return True
+
+    # -- the ends of leases ----------------------------------------------------------------------------------------
+
+    def ack(self, name: str, command: Ack) -> Ticket[SettleAnswer]:
+        """Jobs are done: they are deleted."""
+        return self._command(name, self._ack, command)
+
+    def nack(self, name: str, command: Nack) -> Ticket[SettleAnswer]:
+        """Jobs are given back, or go to the dead letters."""
+        return self._command(name, self._nack, command)
+
+    def extend(self, name: str, command: Extend) -> Ticket[SettleAnswer]:
+        """Leases hold longer."""
+        return self._command(name, self._extend, command)
+
+    def _command(self, name: str, act: Callable[[Ticket[Any], str, Any], bool], command: Any) -> Ticket[SettleAnswer]:
+        core = self._core
+        self.find(name)
+        ticket: Ticket[SettleAnswer] = Ticket()
+        attempt = partial(act, ticket, name, command)
+        if core.parking.blocks(name) or not attempt():
+            core._park(name, ticket, attempt)
+        return ticket
+
+    def _begin(self, name: str) -> tuple[Slot, Host, int]:
+        slot, host = self.find(name)
+        self._core._check_writable(slot.shard)
+        return slot, host, self._now(host)
+
+    @staticmethod
+    def _settled(host: Host, settled: Settled, deadline: int = 0) -> SettleAnswer:
+        queue = host.queue
+        return SettleAnswer(settled.seqs, settled.skipped, max(queue.ready, 0), queue.in_flight, deadline)
+
+    def _nothing(self, slot: Slot, settled: Settled, ticket: Ticket[Any], answer: Callable[[], SettleAnswer]) -> bool:
+        """No seq counted: that is the answer, once what it speaks of is so."""
+        if settled.waits:
+            self._core.commit.add_free(StagedAnswer(slot, ticket, answer))
+        else:
+            ticket.complete(answer())
+        return True
+
+    def _ack(self, ticket: Ticket[SettleAnswer], name: str, command: Ack) -> bool:
+        core = self._core
+        slot, host, now = self._begin(name)
+        settled = host.queue.ack(command, now)
+        answer = partial(self._settled, host, settled)
+        event = settled.event
+        if not isinstance(event, Acked):
+            return self._nothing(slot, settled, ticket, answer)
+        ranges = ranges_of(event.seqs)
+        logged = ranges
+        if slot.config.durability is Durability.EPHEMERAL:
+            logged = [(first, min(last, slot.logged)) for first, last in ranges if first <= slot.logged]
+        change = StagedTake(slot, ticket, event, ranges, answer)
+        if not logged:
+            host.queue.stage(event)
+            core.commit.add_free(change)
+            return True
+        body = encode_control_body(DeleteBody(ranges=logged, acked=True))
+        if not core._room(slot.shard, len(body), control=True):
+            return False
+        end = core.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
+        host.queue.stage(event)
+        core.commit.add(change, end, sync=slot.config.durability is Durability.FSYNC)
+        return True
+
+    def _nack(self, ticket: Ticket[SettleAnswer], name: str, command: Nack) -> bool:
+        slot, host, now = self._begin(name)
+        settled = host.queue.nack(command, slot.config, now)
+        answer = partial(self._settled, host, settled)
+        if settled.moved is not None:
+            moved = settled.moved
+            plan = self._read(partial(plan_moves, self._core, slot, moved, NACK_BYTES_MAX))
+            if isinstance(plan, Plan) and len(plan.moved.moves) < len(moved.moves):
+                raise Refused(Code.BATCH_TOO_LARGE, "these jobs are too large to be moved together; nack fewer")
+            return self._move(slot, host, moved, plan, ticket, answer)
+        if settled.event is None:
+            return self._nothing(slot, settled, ticket, answer)
+        assert not isinstance(settled.event, Acked), "a nack deletes nothing"
+        if not self._happen(slot, host, settled.event, ticket, answer):
+            return False
+        host.poke()
+        return True
+
+    def _extend(self, ticket: Ticket[SettleAnswer], name: str, command: Extend) -> bool:
+        slot, host, now = self._begin(name)
+        settled = host.queue.extend(command, slot.config, now)
+        event = settled.event
+        if not isinstance(event, Extended):
+            return self._nothing(slot, settled, ticket, partial(self._settled, host, settled))
+        return self._happen(slot, host, event, ticket, partial(self._settled, host, settled, event.deadline))
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    def leases(self, name: str, after: int, limit: int) -> list[LeaseInfo]:
+        """Live leases by seq, behind `after`."""
+        _, host = self.find(name)
+        return host.queue.leases(self._now(host), after, limit)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut(self) -> None:
+        """The store is being closed: nobody waits any longer."""
+        self.closing = True
+        for host in list(self._waiting):
+            for waiter in [*(host.waiters or ()), *(host.cohort.take(1 << 63) if host.cohort else ())]:
+                if waiter.leased is None:
+                    waiter.ticket.fail(shutting_down())
+            host.waiters = None
+            self._rest(host)

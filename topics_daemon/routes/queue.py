@@ -1,0 +1,398 @@
+"""Queues on the wire (queues.md): claim, ack, nack, extend, requeue, leases.
+
+A claim is answered when it has jobs or has waited for long enough. A client that goes away before gets none; where its
+answer was not written any more its leases end at once, and the deliveries do not count.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from engine.commands import DeleteSelector
+from engine.core import Ticket
+from engine.core.queues import ClaimAnswer, SettleAnswer, Waiter
+from engine.core.requeue import RequeueAnswer, plan_requeue
+from engine.core.requeue import requeue as begin_requeue
+from engine.errors import TopicsError, invalid
+from engine.limits import WAIT_MS_MAX
+from engine.names import check_topic_name
+from engine.queue.commands import CLAIM_BYTES, CLAIM_MAX, Ack, Claim, Extend, Nack
+from engine.queue.events import Leased
+from engine.queue.job import lease_text, parse_lease
+from engine.topic.history import NotCached
+from engine.types import U64_MAX, parse_match
+from topics_daemon.answers import json_answer, respond, warnings_tail
+from topics_daemon.auth import forbidden_name
+from topics_daemon.decode import check_names, decode
+from topics_daemon.head import Head
+from topics_daemon.http1 import Exchange
+from topics_daemon.keys import Scope
+from topics_daemon.readers import Asking
+from topics_daemon.routes.asked import in_range, number
+from topics_daemon.routes.diff import LongPoll
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.http1 import Connection
+
+T = TypeVar("T")
+
+LEASES_DEFAULT: Final = 100
+LEASES_MAX: Final = 1000
+_CLAIMER: Final = Scope.READ | Scope.WRITE
+
+
+class ClaimIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a claim."""
+
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+    wait_ms: int | None = None
+    match: Any = None
+    max_bytes: int | None = None
+
+
+class SettleIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of an ack."""
+
+    node: str
+    seqs: list[int]
+    lease_ids: list[str] | None = None
+
+
+class NackIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a nack."""
+
+    node: str
+    seqs: list[int]
+    lease_ids: list[str] | None = None
+    delay_ms: int | None = None
+    delay: Literal["backoff"] | None = None
+    reason: str | None = None
+    dead_letter: bool = False
+    delivered: bool = True
+
+
+class ExtendIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of an extend."""
+
+    node: str
+    seqs: list[int]
+    lease_ids: list[str] | None = None
+    lease_ms: int | None = None
+
+
+class RequeueIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a requeue."""
+
+    seqs: list[int] | None = None
+    match: Any = None
+    all: bool = False
+    to: str | None = None
+
+
+_CLAIM: Final = msgspec.json.Decoder(ClaimIn)
+_SETTLE: Final = msgspec.json.Decoder(SettleIn)
+_NACK: Final = msgspec.json.Decoder(NackIn)
+_EXTEND: Final = msgspec.json.Decoder(ExtendIn)
+_REQUEUE: Final = msgspec.json.Decoder(RequeueIn)
+
+
+# -- claims ----------------------------------------------------------------------------------------------------------
+
+
+class ClaimExchange(LongPoll):
+    """A claim that waits for jobs, or for their records to be read."""
+
+    __slots__ = ("_asking", "_daemon", "_given", "_name", "_waiter", "_warnings")
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        connection: Connection,
+        head: Head,
+        waiter: Waiter,
+        warnings: list[str],
+        started_ns: int,
+    ) -> None:
+        super().__init__(connection, head, started_ns, counted=False)
+        self._daemon = daemon
+        self._name = head.name
+        self._waiter = waiter
+        self._warnings = warnings
+        self._asking: Asking | None = None
+        self._given: ClaimAnswer | None = None
+        daemon.pump.await_topics(self, (self._name,))
+        daemon.follow(waiter.ticket, self._answered)
+
+    def poke(self) -> None:
+        """The engine serves those who wait; there is nothing to look at."""
+
+    def expire(self) -> None:
+        """Wait no longer: give what there is, which is nothing."""
+        waiter = self._waiter
+        if waiter.leased is None and not waiter.ticket.done:
+            self._daemon.engine.queues.forget(waiter)
+            waiter.ticket.complete(ClaimAnswer(None, max(waiter.host.queue.ready, 0)))
+
+    def ended(self) -> None:
+        """Who has hung up is not there to work."""
+        self.expire()
+
+    def gone(self) -> None:
+        self._stop()
+        self._daemon.engine.queues.undeliver(self._waiter)
+        self._daemon.wake()
+
+    def refusal(self) -> TopicsError | None:
+        """Why its caller may not wait any longer, now that the keys are others."""
+        assert self.head is not None
+        caller = self.head.caller
+        return caller.lacks(_CLAIMER) or (None if caller.allows(self._name) else forbidden_name())
+
+    def fail(self, error: TopicsError) -> None:
+        self._stop()
+        self._daemon.engine.queues.undeliver(self._waiter)
+        super().fail(error)
+
+    def _answered(self, ticket: Ticket[ClaimAnswer]) -> None:
+        if self.answer is not None:
+            return
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        self._given = ticket.value()
+        self.again()
+
+    def again(self) -> None:
+        """Render the jobs."""
+        assert self._given is not None
+        leased, ready = self._given
+        found: list[tuple[bytes, int, int]] = []
+        if leased is not None:
+            self._daemon.reading()
+            if self._asking is not None:
+                self._asking.refresh()
+            try:
+                found = self._daemon.engine.queues.entries(self._name, leased)
+            except NotCached as lack:
+                self._asking = self._asking or Asking(self._daemon.readers, self)
+                self._asking.wait(lack.job)
+                return
+            except TopicsError as error:
+                self.fail(error)
+                return
+        self._stop()
+        if self.connection.transport.is_closing():
+            self._daemon.engine.queues.undeliver(self._waiter)
+        body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
+            self._name.encode("ascii"),
+            b",".join(_entry(*entry, leased) for entry in found) if leased is not None else b"",
+            len(found),
+            ready,
+            warnings_tail(self._warnings),
+            (time.perf_counter_ns() - self.started_ns) / 1e6,
+        )
+        self.finish(respond(self.head, 200, body))
+
+    def _stop(self) -> None:
+        self._daemon.pump.forget(self, (self._name,))
+        if self._asking is not None:
+            self._asking.done()
+
+
+def _entry(record: bytes, lease_id: int, deliveries: int, leased: Leased) -> bytes:
+    """A record with its lease behind its seq."""
+    cut = record.index(b",")
+    lease = b',"lease_id":"%b","deadline":%d,"deliveries":%d' % (
+        lease_text(lease_id).encode("ascii"),
+        leased.deadline,
+        deliveries,
+    )
+    return record[:cut] + lease + record[cut:]
+
+
+def claim(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:q/claim`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    read = decode(_CLAIM, body, daemon.limits, warnings)
+    wait_ms = min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
+    in_range(read.lease_ms, "lease_ms", 0)
+    wanted = Claim(
+        node=read.node,
+        max=min(read.max, CLAIM_MAX),
+        lease_ms=read.lease_ms,
+        match=None if read.match is None else parse_match(read.match),
+        max_bytes=min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES),
+    )
+    waiter = daemon.engine.queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
+    daemon.touch(head.name)
+    ClaimExchange(daemon, connection, head, waiter, warnings, started_ns)
+
+
+# -- the ends of leases ----------------------------------------------------------------------------------------------
+
+
+class SettleExchange(Exchange):
+    """An ack, a nack or an extend on its way to the log."""
+
+    __slots__ = ("done", "warnings")
+
+    done: str
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[SettleAnswer]) -> None:
+        """Give the answer of the engine."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        given = ticket.value()
+        answer: dict[str, Any] = {
+            self.done: len(given.seqs),
+            "skipped": [seq for seq, _ in given.skipped],
+        }
+        if given.skipped:
+            answer["skipped_detail"] = [{"seq": seq, "detail": why} for seq, why in given.skipped]
+        if self.done == "extended":
+            answer["deadlines"] = {str(seq): given.deadline for seq in given.seqs}
+        else:
+            answer["ready"], answer["in_flight"] = given.ready, given.in_flight
+        answer["performance"] = {"wal_append_ms": ticket.write_ns / 1e6, "fsync_ms": ticket.sync_ns / 1e6}
+        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
+
+
+def _read(daemon: Daemon, head: Head, decoder: msgspec.json.Decoder[T], body: bytes, warnings: list[str]) -> T:
+    check_names(head.query, frozenset(), warnings)
+    read = decode(decoder, body, daemon.limits, warnings)
+    seqs = getattr(read, "seqs", None) or ()
+    if not all(0 <= seq <= U64_MAX for seq in seqs):
+        raise invalid(f"seqs must be between 0 and {U64_MAX}", "seqs")
+    return read
+
+
+def _leases(texts: list[str] | None) -> list[int] | None:
+    return None if texts is None else [parse_lease(text) for text in texts]
+
+
+def _follow(
+    daemon: Daemon,
+    connection: Connection,
+    head: Head,
+    ticket: Ticket[SettleAnswer],
+    done: str,
+    warnings: list[str],
+    started_ns: int,
+) -> None:
+    exchange = SettleExchange(connection, head, started_ns)
+    exchange.done, exchange.warnings = done, warnings
+    daemon.follow(ticket, exchange.answered)
+
+
+def ack(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:q/ack`."""
+    warnings: list[str] = []
+    read = _read(daemon, head, _SETTLE, body, warnings)
+    command = Ack(node=read.node, seqs=read.seqs, lease_ids=_leases(read.lease_ids))
+    ticket = daemon.engine.queues.ack(head.name, command)
+    _follow(daemon, connection, head, ticket, "acked", warnings, started_ns)
+
+
+def nack(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:q/nack`."""
+    warnings: list[str] = []
+    read = _read(daemon, head, _NACK, body, warnings)
+    if read.delay is not None and read.delay_ms is not None:
+        raise invalid("delay and delay_ms both say when; give one of them", "delay")
+    command = Nack(
+        node=read.node,
+        seqs=read.seqs,
+        lease_ids=_leases(read.lease_ids),
+        delay_ms=None if read.delay is not None else read.delay_ms or 0,
+        reason=read.reason,
+        dead_letter=read.dead_letter,
+        delivered=read.delivered,
+    )
+    ticket = daemon.engine.queues.nack(head.name, command)
+    _follow(daemon, connection, head, ticket, "nacked", warnings, started_ns)
+
+
+def extend(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:q/extend`."""
+    warnings: list[str] = []
+    read = _read(daemon, head, _EXTEND, body, warnings)
+    in_range(read.lease_ms, "lease_ms", 0)
+    command = Extend(node=read.node, seqs=read.seqs, lease_ids=_leases(read.lease_ids), lease_ms=read.lease_ms)
+    ticket = daemon.engine.queues.extend(head.name, command)
+    _follow(daemon, connection, head, ticket, "extended", warnings, started_ns)
+
+
+# -- dead letters, and looking ---------------------------------------------------------------------------------------
+
+
+class RequeueExchange(Exchange):
+    """A requeue on its way."""
+
+    __slots__ = ("warnings",)
+
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[RequeueAnswer]) -> None:
+        """Give the answer of the engine."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        answer: dict[str, Any] = ticket.value()._asdict()
+        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
+
+
+def requeue(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+    """`POST /v0/topics/:q/requeue`."""
+    warnings: list[str] = []
+    read = _read(daemon, head, _REQUEUE, body, warnings)
+    if (read.seqs is not None) + (read.match is not None) + read.all != 1:
+        raise invalid("a requeue needs one of seqs, match, all")
+    if read.seqs is not None and len(read.seqs) > daemon.limits.delete_seqs:
+        raise invalid(f"seqs may list {daemon.limits.delete_seqs} seqs; split the requeue", "seqs")
+    if read.to is not None:
+        head.caller.check(check_topic_name(read.to, "to"))
+    selector = DeleteSelector(
+        match=None if read.match is None else parse_match(read.match),
+        seqs=None if read.seqs is None else tuple(read.seqs),
+    )
+    plan = plan_requeue(daemon.engine, head.name, selector, read.to)
+    for name in plan.groups:
+        head.caller.check(name)
+    exchange = RequeueExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.follow(begin_requeue(daemon.engine, plan), exchange.answered)
+
+
+_LEASES_QUERY: Final = frozenset({"limit", "cursor"})
+
+
+def leases(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/topics/:q/leases?limit&cursor`."""
+    warnings: list[str] = []
+    query = head.query
+    check_names(query, _LEASES_QUERY, warnings)
+    limit = number(query["limit"], "limit") if "limit" in query else 0
+    limit = min(limit or LEASES_DEFAULT, LEASES_MAX)
+    after = number(query["cursor"], "cursor") if "cursor" in query else 0
+    found = daemon.engine.queues.leases(head.name, after, limit + 1)
+    shows = head.caller.lacks(Scope.WRITE) is None
+    rows = []
+    for lease in found[:limit]:
+        row: dict[str, Any] = {"seq": lease.seq, "node": lease.node}
+        if shows:
+            row["lease_id"] = lease_text(lease.lease_id)
+        row["deadline"], row["deliveries"] = lease.deadline, lease.deliveries
+        rows.append(row)
+    answer: dict[str, Any] = {"leases": rows}
+    if len(found) > limit:
+        answer["next_cursor"] = str(rows[-1]["seq"])
+    return json_answer(head, 200, answer, warnings, started_ns)
