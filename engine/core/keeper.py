@@ -346,8 +346,7 @@ class Keeper:
         for before in there:
             if before.segment is not None:
                 self._retire(before.segment, self._number)
-        live, size = sum(block.live for block in there), sum(block.live_bytes for block in there)
-        tail.replace(first, stop - first, Block.sealed(segment, live, size, copy.tags))
+        tail.replace(first, stop - first, Block.sealed(segment, 0, 0, copy.tags))  # it counts what is there now
         # What was dead when it was copied has no row; a start learns from a .del file that it was deleted.
         inside = topic.deleted.between(segment.first_seq, segment.last_seq)
         segment.deletes_dirty = not segment.in_tails and bool(inside)

@@ -13,7 +13,7 @@ from typing import Final
 from xxhash import xxh3_64
 
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
-from engine.formats.segment import CHECK_LEN, PIECE_ALIGN, pack_deletes, parse_check
+from engine.formats.segment import CHECK_LEN, PIECE_ALIGN, SegmentInfo, pack_deletes, parse_check
 from engine.fs import Fs, OpenMode, write_whole
 from engine.segment.build import Buffer, Built
 from engine.segment.segment import META_DIR, TOPICS_DIR, Segment, tails_path, topic_dir
@@ -33,7 +33,7 @@ def write_segment(
     knows to be on disk, and is added to: one that merely exists may be what a killed process left in the page cache.
     Raises `OSError`: nothing counts then.
     """
-    segment = segment_of(built, number, 0)
+    segment = segment_of(built.info, number, 0)
     directory = topic_dir(segment.topic_id)
     _make_directories(fs, directory, set() if durable is None else durable)
     check = _check_bytes(built)
@@ -64,9 +64,8 @@ def _make_directories(fs: Fs, directory: str, durable: set[str]) -> None:
             durable.add(path)
 
 
-def segment_of(built: Built, number: int, offset: int) -> Segment:
-    """What is known of a segment (a piece, with `offset`) without reading it."""
-    info = built.info
+def segment_of(info: SegmentInfo, number: int, offset: int) -> Segment:
+    """What is known of a segment (a piece, with `offset`) without reading its rows."""
     return Segment(
         info.topic_id,
         info.first_seq,
@@ -153,7 +152,7 @@ class TailsWriter:
 
     def add(self, built: Built) -> Segment:
         """Add a piece. Raises `OSError`; the file is then of no use any more (`abandon`)."""
-        segment = segment_of(built, self.number, self._offset)
+        segment = segment_of(built.info, self.number, self._offset)
         self._put(built.index)
         for buffer in built.data:
             self._put(buffer)

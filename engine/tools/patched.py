@@ -8,7 +8,6 @@ of the directory that nobody writes to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from engine.errors import StoreDamaged
@@ -28,7 +27,7 @@ from engine.formats.manifest import (
 )
 from engine.fs import Fs, OpenMode, Space, read_file
 from engine.store.leftovers import checkpoint_files
-from engine.tools.readonly import refuse
+from engine.tools.readonly import NoWrites
 from engine.wal.chain import WAL_DIR, LogFile, owners, parse_log_name, parse_shard_dir, shard_dir
 
 _NEVER: Final = 1 << 40
@@ -37,7 +36,7 @@ _NEVER: Final = 1 << 40
 _T = TypeVar("_T")
 
 
-class Patched:
+class Patched(NoWrites):
     """`Fs` over another one, some of whose small files have another content; nothing is written."""
 
     def __init__(self, fs: Fs, contents: dict[str, bytes]) -> None:
@@ -89,36 +88,6 @@ class Patched:
 
     def boot_id(self) -> str:
         return self._fs.boot_id()
-
-    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
-        refuse("a file")
-
-    def fdatasync(self, handle: int) -> None:
-        refuse("a file")
-
-    def fsync_dir(self, path: str) -> None:
-        refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        refuse(source)
-
-    def link(self, source: str, target: str) -> None:
-        refuse(source)
-
-    def unlink(self, path: str) -> None:
-        refuse(path)
-
-    def rmdir(self, path: str) -> None:
-        refuse(path)
-
-    def mkdir(self, path: str) -> None:
-        refuse(path)
-
-    def allocate(self, handle: int, offset: int, length: int) -> None:
-        refuse("a file")
-
-    def truncate(self, handle: int, length: int) -> None:
-        refuse("a file")
 
 
 def patch(fs: Fs, notes: list[str]) -> Fs:

@@ -13,16 +13,8 @@ from typing import Never
 from engine.fs import OpenMode, OsFs
 
 
-class ReadOnlyFs(OsFs):
-    """`Fs` on a real directory that only reads. It takes no lock: the caller knows that nobody is writing."""
-
-    def open(self, path: str, mode: OpenMode) -> int:
-        if mode is not OpenMode.READ:
-            refuse(path)
-        return super().open(path, mode)
-
-    def lock(self) -> bool:
-        return True
+class NoWrites:
+    """The calls of `Fs` that change something, refused."""
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         refuse("a file")
@@ -53,6 +45,18 @@ class ReadOnlyFs(OsFs):
 
     def truncate(self, handle: int, length: int) -> None:
         refuse("a file")
+
+
+class ReadOnlyFs(NoWrites, OsFs):
+    """`Fs` on a real directory that only reads. It takes no lock: the caller knows that nobody is writing."""
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        if mode is not OpenMode.READ:
+            refuse(path)
+        return super().open(path, mode)
+
+    def lock(self) -> bool:
+        return True
 
 
 def refuse(path: str) -> Never:

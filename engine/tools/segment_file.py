@@ -26,6 +26,7 @@ from engine.formats.tagtable import TagTable, parse_filter
 from engine.fs import OpenMode
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment, tails_path
+from engine.segment.write import segment_of
 from engine.tools.finding import FileReport, Finding, FindingId, Kind, Span, add_span
 from engine.tools.readonly import ReadOnlyFs
 from engine.tools.segment_check import MENDS, ROWS_AT_ONCE, check_segment, damage_at, data_check, within
@@ -160,7 +161,7 @@ class FileLook:
         number = known.run if known is not None else 0
         if known is not None:
             self.store_id = known.store_id
-        segment = _segment_of(info, number, 0)
+        segment = segment_of(info, number, 0)
         names = {segment.data_path: stem + ".data", segment.idx_path: stem + ".idx", segment.tags_path: stem + ".tags"}
         self.fs.names.update(names)
         bad = self._check(segment)
@@ -323,7 +324,7 @@ class FileLook:
                 add_span(self.spans, Kind.DAMAGED, at, behind - at)
                 at = behind
                 continue
-            segment = _segment_of(info, number, at)
+            segment = segment_of(info, number, at)
             bad = self._check(segment)
             add_span(self.spans, Kind.DAMAGED if bad else Kind.GOOD, at, end - at)
             pieces, records = pieces + 1, records + info.present
@@ -371,21 +372,6 @@ class FileLook:
             "cuts": {f"shard {cut.shard}": cut.lsn for cut in globals_.cuts},
         }
         self._rest(Kind.GOOD)
-
-
-def _segment_of(info: SegmentInfo, number: int, offset: int) -> Segment:
-    return Segment(
-        info.topic_id,
-        info.first_seq,
-        info.rows,
-        info.present,
-        number,
-        offset,
-        info.data_len,
-        info.first_ts,
-        info.last_ts,
-        info.flags,
-    )
 
 
 def _renamed(finding: Finding, label: str) -> Finding:

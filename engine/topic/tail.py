@@ -230,16 +230,6 @@ class Tail:
         self.blocks[first_index:stop] = [block]
         self._firsts[first_index:stop] = array("Q", (block.first_seq,))
 
-    def switch(self, block: Block) -> bool:
-        """`replace` whatever is left of the records of a sealed block; False when nothing is, and it is nobody's."""
-        first = self.locate(block.first_seq)
-        stop = first
-        while stop < len(self.blocks) and self.blocks[stop].first_seq <= block.last_seq:
-            stop += 1
-        if stop > first:
-            self.replace(first, stop - first, block)
-        return stop > first
-
     def drop_front(self, count: int) -> None:
         """Take the oldest `count` blocks away."""
         for block in self.blocks[:count]:
