@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import STARTED, Daemon, short_directory
-from topics_cli import exits
 
 _NUMBERS = itertools.count(1)
 
@@ -38,24 +37,16 @@ def mortal() -> Iterator[Daemon]:
             daemon.stop()
 
 
-def _needs_queues(daemon: Daemon) -> Daemon:
-    """Skip where the daemon has no routes for queues."""
-    daemon.ok("create", "probe", "--type", "queue")
-    if daemon.run("claim", "probe").returncode != exits.NOTHING:
-        pytest.skip("this daemon has no routes for queues")
-    return daemon
-
-
 @pytest.fixture
 def queues(shared: Daemon) -> Daemon:
     """The shared daemon, for tests of queues."""
-    return _needs_queues(shared)
+    return shared
 
 
 @pytest.fixture
 def mortal_queues(mortal: Daemon) -> Daemon:
     """A daemon of this test alone, for tests of queues that kill it."""
-    return _needs_queues(mortal)
+    return mortal
 
 
 @pytest.fixture(autouse=True)

@@ -9,52 +9,27 @@ from functools import partial
 import msgspec
 import pytest
 
-from engine.commands import DeleteSelector
 from engine.core import Core
 from engine.errors import StoreDamaged
 from engine.formats.manifest import MANIFEST_PATH, Manifest, decode_meta, encode_meta
-from engine.limits import KIB, EngineSettings, OnCorruption
+from engine.limits import EngineSettings, OnCorruption
 from engine.types import Reason
-from tests.core.hand import SMALL, Hand
 from tests.sim.disk import FakeDisk
 from tests.sim.images import power_cuts
 from tests.sim.media import Tree, tree_hash
 from tests.sim.view import TopicView, look
-from tests.store.checkpoint import checkpoint
+from tests.store import made
+from tests.store.made import SNAP1, SNAP2
 
 pytestmark = pytest.mark.slow
 
-SNAP1, SNAP2 = "meta/snapshot-0000000001.snap", "meta/snapshot-0000000002.snap"
 
-
-class Made:
-    """A store with two checkpoints, and log behind each."""
+class Made(made.Made):
+    """The same store, with where its snapshots cut the log, and what a start shows of it."""
 
     def __init__(self, *, own_files: bool = False, trimmed: bool = False) -> None:
-        hand = Hand(settings=msgspec.structs.replace(SMALL, wal_file_bytes=16 * KIB, wal_reserve_bytes=2 * KIB))
-        self.settings = hand.settings
-        self.store_id = hand.core.store.store_id
-        hand.create("a")
-        hand.create("b", cap_records=4)
-        for number in range(30):
-            hand.write("a", "x" * 900, number)
-            hand.write("b", number)
-        hand.take(hand.core.delete("a", DeleteSelector(seqs=(3, 4))))
-        hand.pass_ms(50)
-        hand.settle()
-        checkpoint(hand.core, hand.disk, 1, own_files=own_files, sync=hand.sync)
-        for number in range(30, 50):
-            hand.write("a", "y" * 900, number)
-            hand.write("b", number)
-        hand.write("c", 1)
-        hand.pass_ms(50)
-        hand.settle()
-        checkpoint(hand.core, hand.disk, 2, own_files=own_files, sync=hand.sync)
-        hand.write("a", "last")
-        hand.take(hand.core.delete("a", DeleteSelector(seqs=(1, 70))))
-        self.clock = hand.clock
+        super().__init__(own_files=own_files)
         self.cuts = {1: 0, 2: 0}
-        self.tree: Tree = hand.disk.killed().cached_tree()
         for number in (1, 2):
             gone = SNAP2 if number == 1 else SNAP1
             core = self.start({gone: None})

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from engine.errors import StoreError
 from engine.tools.segment_file import FileLook, Relocated, records_of
-from tests.tools.stores import Made, check_with, hurt, put, scan
+from tests.store.made import Made
+from tests.tools.stores import check_with, hurt, put, scan
 
 KINDS = (".log", ".data", ".idx", ".tags", ".del", "tails", ".snap", "STORE", "LOCK", "MANIFEST")
 SLOW_S = 1.0

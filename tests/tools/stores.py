@@ -5,19 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-import msgspec
-
-from engine.commands import DeleteSelector
-from engine.limits import KIB
 from engine.tools.finding import Finding, Severity
 from engine.tools.fsck import Fsck, Summary
 from engine.tools.log_file import LogScan
-from tests.core.hand import SMALL, Hand
 from tests.sim.clock import ManualClock
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.world import TINY, World
-from tests.store.checkpoint import checkpoint
+from tests.store.made import Made
 
 
 def stores() -> Iterator[tuple[str, Tree]]:
@@ -92,38 +87,6 @@ def scan(tree: Tree, path: str) -> LogScan:
     for _ in one.items():
         pass
     return one
-
-
-SNAP1, SNAP2 = "meta/snapshot-0000000001.snap", "meta/snapshot-0000000002.snap"
-
-
-class Made:
-    """A store with two checkpoints, and log behind each."""
-
-    def __init__(self, *, own_files: bool = False) -> None:
-        hand = Hand(settings=msgspec.structs.replace(SMALL, wal_file_bytes=16 * KIB, wal_reserve_bytes=2 * KIB))
-        self.settings = hand.settings
-        self.store_id = hand.core.store.store_id
-        hand.create("a")
-        hand.create("b", cap_records=4)
-        for number in range(30):
-            hand.write("a", "x" * 900, number)
-            hand.write("b", number)
-        hand.take(hand.core.delete("a", DeleteSelector(seqs=(3, 4))))
-        hand.pass_ms(50)
-        hand.settle()
-        checkpoint(hand.core, hand.disk, 1, own_files=own_files, sync=hand.sync)
-        for number in range(30, 50):
-            hand.write("a", "y" * 900, number)
-            hand.write("b", number)
-        hand.write("c", 1)
-        hand.pass_ms(50)
-        hand.settle()
-        checkpoint(hand.core, hand.disk, 2, own_files=own_files, sync=hand.sync)
-        hand.write("a", "last")
-        hand.take(hand.core.delete("a", DeleteSelector(seqs=(1, 70))))
-        self.clock = hand.clock
-        self.tree: Tree = hand.disk.killed().cached_tree()
 
 
 def check_with(made: Made, tree: Tree) -> tuple[list[Finding], Summary]:

@@ -10,7 +10,8 @@ from tests.sim.clock import ManualClock
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.world import TINY, World
-from tests.tools.stores import Made, flip, log_of
+from tests.store.made import Made
+from tests.tools.stores import flip, log_of
 
 
 def tree() -> Tree:

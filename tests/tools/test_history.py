@@ -8,7 +8,8 @@ from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.fsck import Fsck, Summary
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
-from tests.tools.stores import SNAP1, SNAP2, Made, damage, flip, put
+from tests.store.made import SNAP1, SNAP2, Made
+from tests.tools.stores import damage, flip, put
 
 
 def check(made: Made, tree: Tree, *, quick: bool = False) -> tuple[list[Finding], Summary]:

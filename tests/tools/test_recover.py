@@ -17,7 +17,8 @@ from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.view import TopicView, look
 from tests.sim.world import TINY
-from tests.tools.stores import SNAP1, SNAP2, Made, check, damage, flip, log_of, put, stopped, stores
+from tests.store.made import SNAP1, SNAP2, Made
+from tests.tools.stores import check, damage, flip, log_of, put, stopped, stores
 
 
 class Saved:

@@ -22,7 +22,8 @@ from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.view import TopicView, look
-from tests.store.test_damaged_snapshots import SNAP1, SNAP2, Made
+from tests.store.made import SNAP1, SNAP2
+from tests.store.test_damaged_snapshots import Made
 from tests.tools.stores import damage, flip, put
 
 BEFORE = frozenset({3, 4})
