@@ -28,7 +28,7 @@ from engine.fs import Fs, OpenMode, write_whole
 from engine.segment.build import Built, Run, build
 from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
-from engine.segment.write import READ_BACK, TailsWriter, remove, write_deletes, write_segment
+from engine.segment.write import TailsWriter, read_back, remove, write_deletes, write_segment
 from engine.store.snapshots import entry_of
 from engine.tagset import TagSet
 from engine.topic.block import Block
@@ -245,7 +245,7 @@ class SnapshotJob:
             write_whole(fs, handle, (waiting,), offset)
             self.snapshot_bytes = offset + len(waiting)
             fs.fdatasync(handle)
-            _check_written(fs, handle, written.intdigest(), path)
+            read_back(fs, handle, path, self.snapshot_bytes, written.intdigest())
         except BadSnapshot as error:
             raise OSError(errno.EIO, f"what was taken down makes no sense: {error}") from error
         finally:
@@ -253,16 +253,6 @@ class SnapshotJob:
         self._made.append(path)
         fs.rename(temporary, path)
         fs.fsync_dir(META_DIR)
-
-
-def _check_written(fs: Fs, handle: int, digest: int, path: str) -> None:
-    """Read back what was written. Raises `OSError`."""
-    found, offset = xxh3_64(), 0
-    while part := fs.pread(handle, READ_BACK, offset):
-        found.update(part)
-        offset += len(part)
-    if found.intdigest() != digest:
-        raise OSError(errno.EIO, "what was written does not read back", path)
 
 
 class RemoveJob:

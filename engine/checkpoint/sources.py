@@ -8,7 +8,6 @@ dead by then is left out; which seqs that are is taken down with the source.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 from operator import sub
@@ -21,7 +20,7 @@ from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.state import Topic
-from engine.wal.chain import LogFile
+from engine.wal.chain import LogFile, file_of
 from engine.wal.reader import FrameReader
 
 Live = list[tuple[int, int]]
@@ -38,9 +37,7 @@ class Readers:
 
     def frame(self, shard: int, lsn: int) -> tuple[int, int, bytes, Lens, Lens | None, Lens | None, Lens | None]:
         """First seq, ts, fragments, strides and columns of a frame that holds records."""
-        files = self._logs[shard]
-        file = files[bisect_right(files, lsn, key=_first_lsn) - 1]
-        header, body = self._frames.read(file, lsn)
+        header, body = self._frames.read(file_of(self._logs[shard], lsn), lsn)
         body = append_part(header.type, body)
         rendered = decode_append_body(header.flags, header.records, body).rendered
         return (
@@ -163,7 +160,3 @@ def _parts(
 
 def _strides(bounds: Lens) -> Lens:
     return array("I", map(sub, memoryview(bounds)[1:], bounds))
-
-
-def _first_lsn(file: LogFile) -> int:
-    return file.first_lsn

@@ -34,10 +34,10 @@ from engine.core.mover import Mover
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Unavailable
-from engine.formats.snapshot import Globals, ShardCut, snapshot_path
+from engine.formats.snapshot import Globals, ShardCut, snapshot_path, tails_path
 from engine.fs import Fs
 from engine.limits import EngineSettings
-from engine.segment.segment import Segment, tails_path
+from engine.segment.segment import Segment
 from engine.store.recovery import OpenedStore
 from engine.topic.block import Block
 from engine.topic.state import Topic

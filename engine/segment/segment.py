@@ -10,21 +10,16 @@ from typing import Final
 
 from engine.formats.header import FILE_HEADER_LEN
 from engine.formats.segment import CHECK_LEN, FLAG_METAS, FLAG_NODES, FLAG_TAGS, INFO_LEN, ROW_LEN, sums_len
+from engine.formats.snapshot import tails_path
 
 CHUNK_RECORDS: Final = 256
 """Rows that are read, checked and kept together."""
 TOPICS_DIR: Final = "topics"
-META_DIR: Final = "meta"
 
 
 def topic_dir(topic_id: int) -> str:
     """Where a topic's segments are."""
     return f"{TOPICS_DIR}/{topic_id:016x}"
-
-
-def tails_path(number: int) -> str:
-    """The file of the unsealed tails of checkpoint `number`."""
-    return f"{META_DIR}/tails-{number:010d}.data"
 
 
 class Segment:

@@ -14,9 +14,10 @@ from xxhash import xxh3_64
 
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.formats.segment import CHECK_LEN, PIECE_ALIGN, SegmentInfo, pack_deletes, parse_check
+from engine.formats.snapshot import META_DIR, tails_path
 from engine.fs import Fs, OpenMode, write_whole
 from engine.segment.build import Buffer, Built
-from engine.segment.segment import META_DIR, TOPICS_DIR, Segment, tails_path, topic_dir
+from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
 
 READ_BACK: Final = 1 << 20
 """Bytes of a file that are read back at once."""
@@ -107,7 +108,7 @@ def _write_file(fs: Fs, path: str, buffers: Sequence[Buffer], made: list[str]) -
         digest = xxh3_64()
         for buffer in buffers:
             digest.update(_flat(buffer))
-        _read_back(fs, handle, path, sum(map(len, buffers)), digest.intdigest())
+        read_back(fs, handle, path, sum(map(len, buffers)), digest.intdigest())
     finally:
         fs.close(handle)
 
@@ -116,7 +117,7 @@ def _flat(buffer: Buffer) -> bytes | memoryview:
     return memoryview(buffer) if isinstance(buffer, bytearray) else buffer
 
 
-def _read_back(fs: Fs, handle: int, path: str, size: int, digest: int) -> None:
+def read_back(fs: Fs, handle: int, path: str, size: int, digest: int) -> None:
     """Compare what the file now holds with what was written. Raises `OSError`."""
     found, offset = xxh3_64(), 0
     while part := fs.pread(handle, READ_BACK, offset):
@@ -168,7 +169,7 @@ class TailsWriter:
         try:
             self._flush()
             self._fs.fdatasync(self._handle)
-            _read_back(self._fs, self._handle, self.path, self._offset, self._digest.intdigest())
+            read_back(self._fs, self._handle, self.path, self._offset, self._digest.intdigest())
             self._fs.fsync_dir(META_DIR)
         except OSError:
             self.abandon()

@@ -30,6 +30,7 @@ from engine.formats.manifest import (
     decode_meta,
     encode_meta,
 )
+from engine.formats.snapshot import META_DIR
 from engine.fs import Fs, OpenMode, read_file, replace_file
 from engine.limits import EngineSettings
 from engine.store.verdicts import Stop
@@ -38,7 +39,6 @@ from engine.wal.chain import DATA_START, WAL_DIR, LogFile, parse_log_name, parse
 from engine.wal.prepare import begin_log_file, finish_log_file, zero_fill
 
 QUARANTINE_DIR: Final = "quarantine"
-META_DIR: Final = "meta"
 _META_BYTES_MAX: Final = 1 << 20
 
 _T = TypeVar("_T")

@@ -21,11 +21,11 @@ from engine.formats.segment import (
     parse_deletes,
     parse_info,
 )
-from engine.formats.snapshot import BadSnapshot, SnapshotDecoder
+from engine.formats.snapshot import BadSnapshot, SnapshotDecoder, tails_path
 from engine.formats.tagtable import TagTable, parse_filter
 from engine.fs import OpenMode
 from engine.segment.reader import SegmentFiles
-from engine.segment.segment import CHUNK_RECORDS, Segment, tails_path
+from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.segment.write import segment_of
 from engine.tools.finding import FileReport, Finding, FindingId, Kind, Span, add_span
 from engine.tools.readonly import ReadOnlyFs

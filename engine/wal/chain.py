@@ -13,6 +13,7 @@ highest (run, first_lsn)*. A file below another one of a higher run owns nothing
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -77,6 +78,15 @@ def parse_log_name(name: str) -> tuple[int, int] | None:
     """(first_lsn, run) of a log file's name, or None for a name that is not ours."""
     match = _NAME.match(name)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def file_of(chain: list[LogFile], lsn: int) -> LogFile:
+    """The file of a chain of owners that owns a position."""
+    return chain[bisect_right(chain, lsn, key=_first_lsn) - 1]
+
+
+def _first_lsn(file: LogFile) -> int:
+    return file.first_lsn
 
 
 def owners(files: Iterable[LogFile]) -> tuple[list[LogFile], list[LogFile]]:

@@ -15,7 +15,6 @@ Space: appends leave `reserve` usable bytes, already allocated, to the frames th
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Final
 
 import msgspec
@@ -25,7 +24,7 @@ from engine.formats.frame import PADDINGS, FrameHeader, align_block, pack_checke
 from engine.formats.manifest import Manifest, ShardEntry, encode_meta
 from engine.fs import Fs
 from engine.limits import EngineSettings
-from engine.wal.chain import DATA_START, LogFile
+from engine.wal.chain import DATA_START, LogFile, file_of
 from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare, Trim
 from engine.wal.reader import FrameReader
 from engine.wal.shard import GroupWrite, Shard, Staged, SyncJob
@@ -313,8 +312,7 @@ class Wal:
 
     def file_of(self, shard: int, lsn: int) -> LogFile:
         """The file that owns a position."""
-        files = self.shards[shard].files
-        return files[bisect_right(files, lsn, key=_first_lsn) - 1]
+        return file_of(self.shards[shard].files, lsn)
 
     def read_body(self, fs: Fs, shard: int, lsn: int) -> tuple[FrameHeader, bytes]:
         """A written frame, read back and checked. Raises `StoreDamaged` when it no longer checks, and `OSError`."""
@@ -361,10 +359,6 @@ class Wal:
 
     def _named(self, log: LogFile) -> None:
         self._entries[log.shard] = _naming(self._entries[log.shard], log)
-
-
-def _first_lsn(file: LogFile) -> int:
-    return file.first_lsn
 
 
 def _naming(entry: ShardEntry, log: LogFile) -> ShardEntry:
