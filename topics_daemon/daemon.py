@@ -27,6 +27,7 @@ from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
+from topics_daemon.exchange import Requester
 from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
@@ -242,7 +243,7 @@ class Daemon:
             ticket.on_done = on_done
         self.wake()
 
-    def answer_late(self, connection: Connection, head: Head, body: bytes, started_ns: int, job: ReadJob) -> None:
+    def answer_late(self, connection: Requester, head: Head, body: bytes, started_ns: int, job: ReadJob) -> None:
         """A request needs a read that has to be waited for: answer it after that."""
         Late(self, connection, head, body, started_ns, job)
 

@@ -24,6 +24,7 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, cast
 
@@ -31,6 +32,7 @@ from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached
 from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import Chunks, inflate, payload_too_large
+from topics_daemon.exchange import AHEAD_BYTES, Exchange
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
 from topics_daemon.listen import is_own_user
 
@@ -78,57 +80,6 @@ CLOSED: Final = Phase.CLOSED
 # A member of an enum costs 120 ns to reach, a global 40, and a request passes a dozen of them.
 
 
-class Exchange:
-    """A request whose answer is not there yet: it holds its place in the order of answers."""
-
-    __slots__ = ("answer", "connection", "counted", "head", "last", "started_ns")
-
-    def __init__(self, connection: Connection, head: Head | None, started_ns: int, *, counted: bool = True) -> None:
-        self.connection = connection
-        self.head = head
-        self.started_ns = started_ns
-        self.answer: bytes | None = None
-        self.last = head is None or not head.keep_alive
-        """Whether the connection ends with this answer."""
-        self.counted = counted
-        """Whether it counts as in flight (long polls do not)."""
-        if counted:
-            assert head is not None
-            head.caller.inflight += 1
-        connection.pending.append(self)
-        connection.fast = False
-
-    def finish(self, answer: bytes) -> None:
-        """Give the answer; it leaves when the ones before it have."""
-        if self.answer is not None:
-            return
-        self.answer = answer
-        if self.counted:
-            assert self.head is not None
-            self.head.caller.inflight -= 1
-            self.head.tally.add(answer, self.started_ns)
-        self.connection.settle()
-
-    def fail(self, error: TopicsError) -> None:
-        """Give an error as the answer."""
-        self.connection.daemon.metrics.refused(error)
-        self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
-
-    def abandon(self) -> None:
-        """There will be no answer, or another exchange gives it."""
-        if self.answer is None:
-            self.answer = b""
-            if self.counted:
-                assert self.head is not None
-                self.head.caller.inflight -= 1
-
-    def gone(self) -> None:
-        """The client is gone; whoever waits on its behalf may stop."""
-
-    def ended(self) -> None:
-        """The client has sent all it will; who would take something on its behalf had better not."""
-
-
 class Connection(asyncio.Protocol):
     """One client's connection; `door` says which listener it came through."""
 
@@ -158,6 +109,7 @@ class Connection(asyncio.Protocol):
         "reading",
         "stream",
         "transport",
+        "write",
     )
 
     def __init__(self, daemon: Daemon, door: Door) -> None:
@@ -165,6 +117,8 @@ class Connection(asyncio.Protocol):
         self.door = door
         self.heads = door.heads
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.write: Callable[[bytes], None] = lambda _data: None
+        """The transport's own: what streams write goes through no method of ours."""
         self.pending: deque[Exchange] = deque()
         self.only_pipelined = True
         self.phase = HEAD
@@ -190,6 +144,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.write = self.transport.write
         daemon = self.daemon
         self.heard = daemon.coarse_s
         if self.door.inner is not None and is_own_user(transport.get_extra_info("socket")):
@@ -535,6 +490,19 @@ class Connection(asyncio.Protocol):
         self.fast = False
         self.stream = stream
         self._inbuf = bytearray()
+        self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
+
+    def unsent(self) -> int:
+        """Bytes of a stream that were written, and not taken yet."""
+        return self.transport.get_write_buffer_size()
+
+    def end(self) -> None:
+        """End a stream once everything is written."""
+        self.transport.close()
+
+    def is_gone(self) -> bool:
+        """Whether what is written now reaches nobody."""
+        return self.transport.is_closing()
 
     def judge_again(self) -> None:
         """The keys have changed: what was decided about the request that is coming in may not hold any more."""

@@ -23,13 +23,13 @@ from engine.core import Ticket
 from engine.errors import TopicsError, cold_unavailable
 from engine.fs import Fs
 from engine.topic.history import NotCached, ReadJob
-from topics_daemon.http1 import Exchange
+from topics_daemon.exchange import Exchange
 from topics_daemon.worker import Worker
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
+    from topics_daemon.exchange import Requester
     from topics_daemon.head import Head
-    from topics_daemon.http1 import Connection
 
 THREADS: Final = 4
 """Reads of each pool that run at the same time: what a disk answers at once, and few stacks."""
@@ -233,7 +233,7 @@ class Late(Exchange):
     __slots__ = ("_asking", "_body")
 
     def __init__(
-        self, daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int, job: ReadJob
+        self, daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int, job: ReadJob
     ) -> None:
         super().__init__(connection, head, started_ns)
         # What the client sends after it must see what it does, as if there were no wait.

@@ -22,12 +22,10 @@ from topics_daemon.readers import Asking
 from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, record_data, tombstone_data
 
 if TYPE_CHECKING:
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
     from topics_daemon.pump import Frames, Pump
     from topics_daemon.sessions import Place, Session
 
-AHEAD_BYTES: Final = 64 * 1024
-"""What may wait to be sent before a stream stops rendering; one frame may exceed it."""
 ABORT_AFTER_S: Final = 2.0
 """How long a stream that was ended may take to send what it has."""
 
@@ -51,7 +49,7 @@ class Stream:
         "wrote_s",
     )
 
-    def __init__(self, pump: Pump, session: Session, connection: Connection) -> None:
+    def __init__(self, pump: Pump, session: Session, connection: Requester) -> None:
         self._pump = pump
         self.session = session
         self.connection = connection
@@ -80,8 +78,7 @@ class Stream:
     def open(self) -> None:
         """Answer the request with the head of the stream, and begin."""
         self.connection.become_stream(self)
-        self.connection.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
-        self.connection.transport.write(STREAM_HEAD)
+        self.connection.write(STREAM_HEAD)
         for name, place in self.session.places.items():
             if not place.gone:
                 self.ready[name] = None
@@ -98,7 +95,7 @@ class Stream:
     def pause(self) -> None:
         """More than may be rendered ahead waits to be sent."""
         self.paused = True
-        self._pump.hold(self, self.connection.transport.get_write_buffer_size())
+        self._pump.hold(self, self.connection.unsent())
 
     def resume(self) -> None:
         """What was written has drained."""
@@ -123,9 +120,9 @@ class Stream:
         if self.ended:
             return
         data = json_data({"code": code, "error": error})
-        self.connection.transport.write(event(b"error", data, self.session.position()))
+        self.connection.write(event(b"error", data, self.session.position()))
         self._stop()
-        self.connection.transport.close()
+        self.connection.end()
         self._pump.daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
 
     def _stop(self) -> None:
@@ -138,7 +135,7 @@ class Stream:
         """Show life after a silence."""
         if not self.ended and not self.paused:
             self.wrote_s = now
-            self.connection.transport.write(heartbeat(now_ms))
+            self.connection.write(heartbeat(now_ms))
 
     # -- served by the pump ----------------------------------------------------------------------------------------
 
@@ -171,7 +168,7 @@ class Stream:
                 if frame.alone is None:
                     frame.alone = event(b"record", frame.data, session.position())
                 self.wrote_s = self._pump.daemon.coarse_s
-                self.connection.transport.write(frame.alone)
+                self.connection.write(frame.alone)
             return
         self.tell(self._events(place, page, frame.data))
 
@@ -269,7 +266,7 @@ class Stream:
         """Write events."""
         if parts and not self.ended:
             self.wrote_s = self._pump.daemon.coarse_s
-            self.connection.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            self.connection.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 def record_event_data(topic: str, page: Page) -> bytes | None:

@@ -10,12 +10,12 @@ from engine.core import Ticket
 from engine.types import CheckpointDone
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
-from topics_daemon.http1 import Exchange
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
 class CheckpointExchange(Exchange):
@@ -35,7 +35,7 @@ class CheckpointExchange(Exchange):
         self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
 
 
-def checkpoint(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def checkpoint(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/admin/checkpoint`: one that holds everything up to now; answered when it is durable."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
@@ -46,7 +46,7 @@ def checkpoint(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
     daemon.look_at_checkpoints()
 
 
-def store(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def store(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/admin/store`: shards, log, history, damage, and the last checkpoint."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)

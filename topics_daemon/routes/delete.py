@@ -12,12 +12,12 @@ from engine.errors import invalid
 from engine.types import U64_MAX, DeleteResult, parse_match
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
-from topics_daemon.http1 import Exchange
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
 class DeleteIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class DeleteExchange(Exchange):
         self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
 
 
-def delete_records(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def delete_records(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:t/delete`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)

@@ -20,14 +20,14 @@ from engine.topic.history import NotCached, ReadJob
 from engine.types import Page, PageRequest, Tombstone
 from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import check_names, decode
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
-from topics_daemon.http1 import Exchange
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 _BOOL: Final = (b"false", b"true")
 _NO_QUERY: Final[frozenset[str]] = frozenset()
@@ -116,7 +116,7 @@ class Poll(LongPoll):
     def __init__(
         self,
         daemon: Daemon,
-        connection: Connection,
+        connection: Requester,
         head: Head,
         request: PageRequest,
         warnings: list[str],
@@ -208,7 +208,7 @@ def _read_body(daemon: Daemon, head: Head, body: bytes, lines: bool) -> tuple[Pa
     return request, wait_ms, warnings
 
 
-def diff_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
     """`POST /v0/topics/:t/diff`."""
     lines = wants_lines(head) if head.accept else False
     known = None if head.query or lines else daemon.read_memo.get(body)
@@ -333,7 +333,7 @@ class ManyPoll(LongPoll):
     def __init__(
         self,
         daemon: Daemon,
-        connection: Connection,
+        connection: Requester,
         head: Head,
         requests: dict[str, PageRequest],
         bounds: tuple[int, int, int],
@@ -436,7 +436,7 @@ class ManyPoll(LongPoll):
             self._asking.done()
 
 
-def diff_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
     """`POST /v0/diff`."""
     warnings: list[str] = []
     check_names(head.query, _NO_QUERY, warnings)

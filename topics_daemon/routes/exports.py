@@ -11,13 +11,13 @@ from engine.names import check_topic_name
 from topics_daemon.answers import json_answer
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
+from topics_daemon.exchange import Exchange
 from topics_daemon.exports import Export
 from topics_daemon.head import Head
-from topics_daemon.http1 import Exchange
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
 class ExportIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,7 +47,7 @@ class ExportExchange(Exchange):
         self.finish(json_answer(self.head, 201, msgspec.to_builtins(export), self.warnings, self.started_ns))
 
 
-def pin(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes | None:
+def pin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
     """`POST /v0/admin/exports`: pin topics; with an `id`, renew that pin."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
@@ -76,7 +76,7 @@ def pin(daemon: Daemon, connection: Connection, head: Head, body: bytes, started
     return None
 
 
-def list_pins(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def list_pins(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/admin/exports`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
@@ -84,7 +84,7 @@ def list_pins(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
     return json_answer(head, 200, answer, warnings, started_ns)
 
 
-def unpin(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def unpin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`DELETE /v0/admin/exports/:id`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)

@@ -12,16 +12,16 @@ from topics_daemon.head import Head
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
-def health(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def health(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/health`: the process is there, whatever the disk does."""
     uptime_ms = int((time.monotonic() - daemon.started_s) * 1000)
     return json_answer(head, 200, {"status": "ok", "version": VERSION, "uptime_ms": uptime_ms}, None, started_ns)
 
 
-def ready(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def ready(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/ready`: recovered, not stopping, and the log takes writes.
 
     `topics` are those that the key may use; where keys are asked for, whoever shows none is told of none.

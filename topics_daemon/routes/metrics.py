@@ -12,10 +12,10 @@ from topics_daemon.head import Head, quality
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
-def get_metrics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def get_metrics(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/metrics`; JSON when Accept prefers it to text."""
     families = collect(daemon, head.caller)
     json = quality(head.accept, ("application/json",)) if head.accept else 0.0

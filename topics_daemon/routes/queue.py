@@ -27,8 +27,8 @@ from engine.types import U64_MAX, parse_match
 from topics_daemon.answers import json_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
-from topics_daemon.http1 import Exchange
 from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import in_range, number
@@ -36,7 +36,7 @@ from topics_daemon.routes.diff import LongPoll
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class ClaimExchange(LongPoll):
     def __init__(
         self,
         daemon: Daemon,
-        connection: Connection,
+        connection: Requester,
         head: Head,
         waiter: Waiter,
         warnings: list[str],
@@ -187,7 +187,7 @@ class ClaimExchange(LongPoll):
                 self.fail(error)
                 return
         self._stop()
-        if self.connection.transport.is_closing():
+        if self.connection.is_gone():
             self._daemon.engine.queues.undeliver(self._waiter)
         body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
             self._name.encode("ascii"),
@@ -216,7 +216,7 @@ def _entry(record: bytes, lease_id: int, deliveries: int, leased: Leased) -> byt
     return record[:cut] + lease + record[cut:]
 
 
-def claim(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:q/claim`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
@@ -281,7 +281,7 @@ def _leases(texts: list[str] | None) -> list[int] | None:
 
 def _follow(
     daemon: Daemon,
-    connection: Connection,
+    connection: Requester,
     head: Head,
     ticket: Ticket[SettleAnswer],
     done: str,
@@ -293,7 +293,7 @@ def _follow(
     daemon.follow(ticket, exchange.answered)
 
 
-def ack(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:q/ack`."""
     warnings: list[str] = []
     read = _read(daemon, head, _SETTLE, body, warnings)
@@ -302,7 +302,7 @@ def ack(daemon: Daemon, connection: Connection, head: Head, body: bytes, started
     _follow(daemon, connection, head, ticket, "acked", warnings, started_ns)
 
 
-def nack(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def nack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:q/nack`."""
     warnings: list[str] = []
     read = _read(daemon, head, _NACK, body, warnings)
@@ -321,7 +321,7 @@ def nack(daemon: Daemon, connection: Connection, head: Head, body: bytes, starte
     _follow(daemon, connection, head, ticket, "nacked", warnings, started_ns)
 
 
-def extend(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def extend(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:q/extend`."""
     warnings: list[str] = []
     read = _read(daemon, head, _EXTEND, body, warnings)
@@ -350,7 +350,7 @@ class RequeueExchange(Exchange):
         self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
 
 
-def requeue(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def requeue(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:q/requeue`."""
     warnings: list[str] = []
     read = _read(daemon, head, _REQUEUE, body, warnings)
@@ -375,7 +375,7 @@ def requeue(daemon: Daemon, connection: Connection, head: Head, body: bytes, sta
 _LEASES_QUERY: Final = frozenset({"limit", "cursor"})
 
 
-def leases(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def leases(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics/:q/leases?limit&cursor`."""
     warnings: list[str] = []
     query = head.query

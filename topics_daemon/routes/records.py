@@ -11,10 +11,10 @@ from topics_daemon.routes.asked import number
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 
-def get_record(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def get_record(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics/:t/records/:seq`: the record's bytes as they are, so nothing of ours is put into them."""
     seq = number(head.param, "seq", 0, U64_MAX)
     daemon.reading()

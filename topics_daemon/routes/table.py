@@ -23,9 +23,9 @@ from topics_daemon.routes import admin, delete, diff, exports, health, metrics, 
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
-Handler = Callable[["Daemon", "Connection", Head, bytes, int], bytes | None]
+Handler = Callable[["Daemon", "Requester", Head, bytes, int], bytes | None]
 """(daemon, connection, head, body, started_ns) → the whole answer, or None when an `Exchange` will give it later."""
 
 

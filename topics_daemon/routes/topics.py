@@ -15,13 +15,13 @@ from engine.names import is_topic_name
 from engine.types import TopicDropped, TopicPut, TopicState
 from topics_daemon.answers import NDJSON, json_answer, respond
 from topics_daemon.decode import check_names, decode_changes
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
-from topics_daemon.http1 import Exchange
 from topics_daemon.routes.asked import check_config_names, flag, number
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 LIST_PAGE_DEFAULT: Final = 100
 _LISTED: Final = (
@@ -80,7 +80,7 @@ class DropExchange(Exchange):
         self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
 
 
-def put_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def put_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`PUT /v0/topics/:t`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
@@ -95,7 +95,7 @@ def put_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
 _DROP_QUERY: Final = frozenset({"if_empty"})
 
 
-def drop_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def drop_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`DELETE /v0/topics/:t[?if_empty=true]`."""
     warnings: list[str] = []
     check_names(head.query, _DROP_QUERY, warnings)
@@ -108,7 +108,7 @@ def drop_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, 
 _STATE_QUERY: Final = frozenset({"touch"})
 
 
-def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def get_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics/:t[?touch=false]`."""
     warnings: list[str] = []
     check_names(head.query, _STATE_QUERY, warnings)
@@ -130,7 +130,7 @@ def get_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, s
 _LIST_QUERY: Final = frozenset({"prefix", "page_size", "cursor"})
 
 
-def list_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def list_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics?prefix&page_size&cursor`."""
     warnings: list[str] = []
     query = head.query

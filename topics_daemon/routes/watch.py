@@ -18,7 +18,7 @@ from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 BATCH_BYTES_DEFAULT: Final = 262_144
 HEARTBEAT_MS_DEFAULT: Final = 15_000
@@ -67,7 +67,7 @@ _LENIENT: Final = msgspec.json.Decoder(LenientWatchIn)
 _QUERY: Final = frozenset({"lenient"})
 
 
-def open_session(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> bytes:
+def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`POST /v0/watch[?lenient=true]`."""
     warnings: list[str] = []
     check_names(head.query, _QUERY, warnings)
@@ -134,7 +134,7 @@ def _place(name: str, part: PlaceIn, state: TopicState) -> Place:
     return Place(name, cursor, epoch, state.head_seq, from_ts)
 
 
-def open_stream(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def open_stream(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`GET /v0/watch/:wid`: from here on the connection is a stream."""
     session = daemon.sessions.find(head.param)
     session.check_caller(head.caller)

@@ -27,15 +27,15 @@ from topics_daemon.decode import (
     decode_text_lines,
     decode_write,
 )
+from topics_daemon.exchange import Exchange
 from topics_daemon.head import Content, Head
-from topics_daemon.http1 import Exchange
 from topics_daemon.keys import Scope
 from topics_daemon.routes.asked import check_config_names, flag
 
 if TYPE_CHECKING:
     from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
-    from topics_daemon.http1 import Connection
+    from topics_daemon.exchange import Requester
 
 _BOOL: Final = (b"false", b"true")
 _JSON: Final = int(Content.JSON)
@@ -136,7 +136,7 @@ def result_members(result: AppendResult, return_seqs: bool) -> bytes:
     )
 
 
-def write_topic(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/topics/:t`."""
     if head.content <= _JSON:
         write = decode_write(body, daemon.limits)
@@ -289,7 +289,7 @@ class ManyExchange(Exchange):
         return statuses.pop() if failed == len(self.writes) and len(statuses) == 1 else 207
 
 
-def write_topics(daemon: Daemon, connection: Connection, head: Head, body: bytes, started_ns: int) -> None:
+def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`POST /v0/write`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
