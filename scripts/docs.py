@@ -79,6 +79,9 @@ ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
         "dead letters go back where they came from, or to `to`: one of `seqs`, `match`, `all`; 1000 a request"
     ),
     ("GET", "/v0/topics/:topic/leases"): "live leases; `limit` (100, at most 1000), `cursor`",
+    ("GET", "/v0/topics/:topic/work"): (
+        "jobs as a stream of `job` events, at most `max` (1) leased at a time; `node`, `lease_ms`, `match`"
+    ),
     ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
     ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
     ("POST", "/v0/admin/exports"): (

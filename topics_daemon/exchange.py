@@ -16,10 +16,29 @@ from topics_daemon.answers import error_answer
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
     from topics_daemon.head import Head
-    from topics_daemon.streams import Stream
 
 AHEAD_BYTES: Final = 64 * 1024
 """What of a stream may wait to be sent before it stops rendering; one frame may exceed it."""
+
+
+class Streaming(Protocol):
+    """A stream, as its requester knows it."""
+
+    def pause(self) -> None:
+        """More than `AHEAD_BYTES` wait to be sent."""
+        ...
+
+    def resume(self) -> None:
+        """They have drained."""
+        ...
+
+    def gone(self) -> None:
+        """Nobody is there any more."""
+        ...
+
+    def stalled(self) -> None:
+        """The reader has taken nothing for too long."""
+        ...
 
 
 class Requester(Protocol):
@@ -37,7 +56,7 @@ class Requester(Protocol):
         """An exchange has its answer: let go what may leave. This may be inside of the engine's turn."""
         ...
 
-    def become_stream(self, stream: Stream) -> None:
+    def become_stream(self, stream: Streaming) -> None:
         """The answer is a stream, which writes by itself from here on, and is told `pause`, `resume`, `gone`,
         `stalled`."""
         ...

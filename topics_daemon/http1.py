@@ -38,7 +38,7 @@ from topics_daemon.listen import is_own_user
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
-    from topics_daemon.streams import Stream
+    from topics_daemon.exchange import Streaming
 
 PENDING_MAX: Final = 64
 """Pipelined requests of one connection that may wait for their answers."""
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         self.reading = True
         self.heard = 0.0
-        self.stream: Stream | None = None
+        self.stream: Streaming | None = None
         self._inbuf = bytearray()
         self._scan = 0
         self._head: Head | None = None
@@ -484,7 +484,7 @@ class Connection(asyncio.Protocol):
 
     # -- streams and deadlines -------------------------------------------------------------------------------------
 
-    def become_stream(self, stream: Stream) -> None:
+    def become_stream(self, stream: Streaming) -> None:
         """Hand the connection over to an SSE stream for the rest of its life."""
         self.phase = STREAM
         self.fast = False

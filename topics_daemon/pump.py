@@ -23,6 +23,7 @@ from topics_daemon.streams import Stream, record_event_data
 
 if TYPE_CHECKING:
     from engine.core.slot import Slot
+    from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
     from topics_daemon.sessions import Place, Session
 
@@ -44,6 +45,33 @@ class Waiter(Protocol):
     def gone(self) -> None: ...
 
     def fail(self, error: TopicsError) -> None: ...
+
+    def refusal(self) -> TopicsError | None: ...
+
+
+class Open(Protocol):
+    """An open stream of any kind: what it costs, and what may be asked of it."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def heartbeat_s(self) -> float: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def lags(self) -> bool: ...
+
+    held_bytes: int
+    """What it holds against the daemon's bound for all streams."""
+    wrote_s: float
+    """When it last wrote something."""
+
+    def beat(self, now: float, now_ms: int) -> None: ...
+
+    def end(self, code: int, error: str) -> None: ...
 
     def refusal(self) -> TopicsError | None: ...
 
@@ -90,13 +118,13 @@ class Pump:
         self.daemon = daemon
         self._waiters: dict[str, dict[Waiter, None]] = {}
         self._followers: dict[str, dict[Stream, None]] = {}
-        self._streams: dict[Stream, None] = {}
+        self._streams: dict[Open, None] = {}
         self._line: deque[Stream] = deque()
         self._held: deque[Stream] = deque()
         """Streams that wait for the bound on all of them."""
         self._held_bytes = 0
         self._pass_due = False
-        self._beats: list[tuple[float, int, Stream]] = []
+        self._beats: list[tuple[float, int, Open]] = []
         self._beat_number = 0
 
     def now(self) -> float:
@@ -110,7 +138,12 @@ class Pump:
     @property
     def lagging(self) -> int:
         """Streams that have something which they could not send yet."""
-        return sum(1 for stream in self._streams if stream.ready or stream.paused or stream.waits)
+        return sum(1 for stream in self._streams if stream.lags)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all streams together hold what they may."""
+        return self._held_bytes >= HELD_BYTES_MAX
 
     # -- long polls ------------------------------------------------------------------------------------------------
 
@@ -135,20 +168,21 @@ class Pump:
         if session.stream is not None:
             session.stream.end(410, "taken_over")
         session.stream = stream
-        session.caller.streams += 1
-        self._streams[stream] = None
         for name, place in session.places.items():
             if not place.gone:
                 self._followers.setdefault(name, {})[stream] = None
         stream.open()
-        self._plan_beat(stream)
+        self.admit(stream)
         self.enqueue(stream)
 
-    def check_room(self, session: Session) -> None:
-        """Raise the 429 of a cap on streams; a takeover needs no room."""
-        if session.stream is not None:
-            return
-        caller = session.caller
+    def admit(self, stream: Open) -> None:
+        """Count a stream, and see to its heartbeats."""
+        stream.caller.streams += 1
+        self._streams[stream] = None
+        self._plan_beat(stream)
+
+    def check_room(self, caller: Caller) -> None:
+        """Raise the 429 of a cap on streams."""
         own_max: int = self.daemon.config["max_sse_connections_per_key"]
         if own_max and caller.keyed and caller.streams >= own_max:
             detail = {"limit": "max_sse_connections_per_key", "max": own_max}
@@ -159,15 +193,21 @@ class Pump:
 
     def remove(self, stream: Stream) -> None:
         """A stream has ended; its session waits for the next one."""
-        if self._streams.pop(stream, self) is self:
+        if not self.dismiss(stream):
             return
-        stream.session.caller.streams -= 1
         for name in stream.session.places:
             self.unfollow(stream, name)
         if stream.session.stream is stream:
             stream.session.stream = None
             stream.session.idle_since = self.now()
+
+    def dismiss(self, stream: Open) -> bool:
+        """A stream has ended; False when that is known already."""
+        if self._streams.pop(stream, self) is self:
+            return False
+        stream.caller.streams -= 1
         self.released(stream)
+        return True
 
     def unfollow(self, stream: Stream, name: str) -> None:
         """A stream is not interested in a topic any more."""
@@ -190,16 +230,16 @@ class Pump:
             self._pass_due = True
             self.daemon.loop.call_soon(self._pass)
 
-    def hold(self, stream: Stream, waiting: int) -> None:
+    def hold(self, stream: Open, waiting: int) -> None:
         """A stream has rendered ahead of its reader: count it against the bound of all."""
         self._held_bytes += waiting - stream.held_bytes
         stream.held_bytes = waiting
 
-    def released(self, drained: Stream) -> None:
+    def released(self, drained: Open) -> None:
         """What a stream held is sent, or dropped."""
         self._held_bytes -= drained.held_bytes
         drained.held_bytes = 0
-        while self._held and self._held_bytes < HELD_BYTES_MAX:
+        while self._held and not self.is_full:
             stream = self._held.popleft()
             stream.queued = False
             self.enqueue(stream)
@@ -241,7 +281,7 @@ class Pump:
         stream.queued = False
         if stream.ended or stream.paused or not stream.ready:
             return
-        if self._held_bytes >= HELD_BYTES_MAX:
+        if self.is_full:
             stream.queued = True
             self._held.append(stream)
             return
@@ -278,9 +318,9 @@ class Pump:
 
     # -- time ------------------------------------------------------------------------------------------------------
 
-    def _plan_beat(self, stream: Stream) -> None:
+    def _plan_beat(self, stream: Open) -> None:
         self._beat_number += 1
-        due = stream.wrote_s + stream.session.heartbeat_s
+        due = stream.wrote_s + stream.heartbeat_s
         heapq.heappush(self._beats, (due, self._beat_number, stream))
 
     def beat(self, now: float) -> None:
@@ -289,7 +329,7 @@ class Pump:
             stream = heapq.heappop(self._beats)[2]
             if stream.ended:
                 continue
-            if now - stream.wrote_s >= stream.session.heartbeat_s:
+            if now - stream.wrote_s >= stream.heartbeat_s:
                 stream.beat(now, self.daemon.engine.now())
                 stream.wrote_s = now
             self._plan_beat(stream)
@@ -302,7 +342,7 @@ class Pump:
                 waiter.gone()
                 waiter.fail(error)
         for stream in list(self._streams):
-            error = stream.session.caller.refusal(stream.session.places)
+            error = stream.refusal()
             if error is not None:
                 stream.end(error.status, error.code.value)
 

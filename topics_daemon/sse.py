@@ -20,6 +20,8 @@ STREAM_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-store\r\n"
     b"x-accel-buffering: no\r\nconnection: close\r\n\r\nretry: 2000\n\n"
 )
+OPENED: Final = STREAM_HEAD[:12]
+"""How the answer to the opening of a stream begins, for who counts it."""
 JSON_ID_TOPICS_MAX: Final = 64
 """Sessions with more topics have packed ids."""
 _PACKED: Final = 0x01

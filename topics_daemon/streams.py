@@ -22,6 +22,7 @@ from topics_daemon.readers import Asking
 from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, record_data, tombstone_data
 
 if TYPE_CHECKING:
+    from topics_daemon.auth import Caller
     from topics_daemon.exchange import Requester
     from topics_daemon.pump import Frames, Pump
     from topics_daemon.sessions import Place, Session
@@ -71,9 +72,23 @@ class Stream:
         self.wrote_s = pump.now()
 
     @property
-    def waits(self) -> bool:
-        """Whether a page needs a read that is on its way."""
-        return self._reading is not None
+    def caller(self) -> Caller:
+        """Whose it is."""
+        return self.session.caller
+
+    @property
+    def heartbeat_s(self) -> float:
+        """After which silence it shows life."""
+        return self.session.heartbeat_s
+
+    @property
+    def lags(self) -> bool:
+        """Whether it has something that it could not send yet, perhaps because a page needs a read."""
+        return bool(self.ready) or self.paused or self._reading is not None
+
+    def refusal(self) -> TopicsError | None:
+        """Why its caller may not follow these topics any longer."""
+        return self.caller.refusal(self.session.places)
 
     def open(self) -> None:
         """Answer the request with the head of the stream, and begin."""

@@ -39,6 +39,7 @@ from engine.types import Match, TopicConfig
 
 if TYPE_CHECKING:
     from engine.core.queues import Waiter
+    from engine.core.standing import Standing
 
 ENTRY_BYTES: Final = 192
 """What a claimed entry has beside what its record counts for: names, numbers, its lease."""
@@ -55,6 +56,7 @@ class Host:
         "moving",
         "poked",
         "queue",
+        "standing",
         "topic",
         "waiters",
     )
@@ -67,6 +69,8 @@ class Host:
         self.waiters: deque[Waiter] | None = None
         """Claims that wait (None: none ever did), in order."""
         self.cohort: Cohort[Waiter] | None = None
+        self.standing: dict[int, Standing] | None = None
+        """Claims that stand, by connection; None while there are none."""
         self.poked: set[Host] | None = None
         """Where to say that there may be something for those who wait; None while nobody does."""
         self.moving = 0

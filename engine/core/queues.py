@@ -19,12 +19,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from engine.core.host import Host, ranges_of
 from engine.core.jobs import outcome
 from engine.core.leaving import StagedAnswer, StagedTake
 from engine.core.moves import MOVE_BYTES, Plan, plan_moves, stage_move
 from engine.core.refusals import shutting_down
 from engine.core.slot import Slot
+from engine.core.standing import NEVER, Standing, Taker
 from engine.core.ticket import Ticket
 from engine.errors import Code, Refused, TopicsError, cold_unavailable, topic_not_found
 from engine.formats.control import DeleteBody, encode_control_body
@@ -99,9 +102,10 @@ class Queues:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._next_lease = 1
+        self._last_conn = 0
         self._poked: set[Host] = set()
         self._waiting: dict[Host, Slot] = {}
-        """Queues on which somebody waits."""
+        """Queues on which somebody waits, or a claim stands."""
         self._due: int | None = None
         self._stale = False
         self.closing = False
@@ -137,18 +141,29 @@ class Queues:
         self._core._check_writable(slot.shard)
         now = self._core.now()
         waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
-        if host.waiters is None:
-            host.waiters = deque()
-        host.poked = self._poked
-        self._waiting[host] = slot
-        self._stale = True
+        if self._join(waiter, now):
+            self._serve(host, slot, now)
+        return waiter
+
+    def _join(self, waiter: Waiter, now: int) -> bool:
+        """Be among those who wait; False when a window has to end first."""
+        host, slot = waiter.host, waiter.slot
+        waiters = self._watch(host, slot)
         if slot.config.claim_jitter_ms and host.queue.ready > 0:
             host.cohort = host.cohort or Cohort()
             host.cohort.join(waiter, now, slot.config.claim_jitter_ms)
-        else:
-            host.waiters.append(waiter)
-            self._serve(host, slot, now)
-        return waiter
+            return False
+        waiters.append(waiter)
+        return True
+
+    def _watch(self, host: Host, slot: Slot) -> deque[Waiter]:
+        """Hear of what happens to a queue; returns those who wait there."""
+        if host.waiters is None:
+            host.waiters = deque()
+            host.poked = self._poked
+            self._waiting[host] = slot
+        self._stale = True
+        return host.waiters
 
     def forget(self, waiter: Waiter) -> None:
         """Whoever claimed has gone away, and gets no job."""
@@ -162,21 +177,71 @@ class Queues:
     def undeliver(self, waiter: Waiter) -> None:
         """The answer was never written: its leases end, and their deliveries do not count."""
         self.forget(waiter)
-        slot, host = waiter.slot, waiter.host
-        if waiter.leased is None or slot.dropped:
+        if waiter.leased is not None:
+            self.take_back(waiter.slot, waiter.host, waiter.leased)
+
+    def take_back(self, slot: Slot, host: Host, leased: Leased) -> None:
+        """End those of these leases that still hold; their deliveries do not count."""
+        if slot.dropped:
             return
-        now = self._now(host)
-        event = host.queue.undeliver(waiter.leased, now)
+        event = host.queue.undeliver(leased, self._now(host))
         if event is not None:
             self._happen_anyway(slot, host, event)
 
-    def release(self, slot: Slot, conn: int) -> None:
+    # -- claims that stand -----------------------------------------------------------------------------------------
+
+    def stand(self, name: str, claim: Claim, taker: Taker) -> Standing:
+        """Claim for as long as somebody is there, never more than `claim.max` jobs at a time, from the next turn on.
+
+        Raises what a claim raises.
+        """
+        slot, host = self.find(name)
+        check_claim(claim)
+        self._core._check_writable(slot.shard)
+        if self.closing:
+            raise shutting_down()
+        self._last_conn += 1
+        standing = Standing(self, slot, host, msgspec.structs.replace(claim, conn=self._last_conn), taker)
+        self._watch(host, slot)
+        host.standing = host.standing or {}
+        host.standing[self._last_conn] = standing
+        self.freed(standing)
+        return standing
+
+    def freed(self, standing: Standing) -> None:
+        """It may take more jobs: see to it when its queue is served next."""
+        standing.host.queue.freed.add(standing.claim.conn)
+        standing.host.poke()
+
+    def leave(self, standing: Standing) -> None:
         """A connection has ended, and with it the leases that are bound to it."""
-        if slot.host is None or slot.dropped:
-            return
-        event = slot.host.queue.release(conn, self._now(slot.host))
-        if event is not None:
-            self._happen_anyway(slot, slot.host, event)
+        slot, host, conn = standing.slot, standing.host, standing.claim.conn
+        if host.standing is not None:
+            host.standing.pop(conn, None)
+        if not slot.dropped:
+            event = host.queue.release(conn, self._now(host))
+            if event is not None:
+                self._happen_anyway(slot, host, event)
+        host.queue.freed.discard(conn)
+        if standing.waiter is not None:
+            self.forget(standing.waiter)
+        self._rest(host)
+
+    def _ask(self, host: Host, now: int) -> None:
+        """Claim for those who stand here and have got room."""
+        freed = host.queue.freed
+        while freed:
+            standing = (host.standing or {}).get(freed.pop())
+            claim = None if standing is None else standing.wanted
+            if standing is None or claim is None:
+                continue
+            waiter = standing.waiter
+            if waiter is not None and waiter.leased is None and not waiter.ticket.done:
+                waiter.claim = claim
+                continue
+            standing.waiter = Waiter(standing.slot, host, claim, NEVER)
+            standing.waiter.ticket.on_done = standing.answered
+            self._join(standing.waiter, now)
 
     def entries(self, name: str, leased: Leased) -> list[tuple[bytes, int, int]]:
         """The records of a claim's jobs, with their leases and deliveries; what is gone again by now is left out.
@@ -222,8 +287,8 @@ class Queues:
     @staticmethod
     def _due_of(host: Host) -> int | None:
         held = HOLD_MS if host.moving or host.blocked else 0
-        times = [waiter.until_ms + held for waiter in host.waiters or ()]
-        if times and (wake := host.queue.next_wake_ms()) is not None:
+        times = [waiter.until_ms + held for waiter in host.waiters or () if waiter.until_ms < NEVER]
+        if (host.waiters or host.standing) and (wake := host.queue.next_wake_ms()) is not None:
             times.append(wake)
         if host.cohort is not None and host.cohort.due_ms is not None:
             times.append(host.cohort.due_ms)
@@ -238,11 +303,14 @@ class Queues:
             for waiter in [*waiters, *(host.cohort.take(1 << 63) if host.cohort else ())]:
                 waiter.ticket.fail(error)
             waiters.clear()
+            for standing in list((host.standing or {}).values()):
+                standing.refuse(error)
             self._rest(host)
             return
         self._now(host)
         host.queue.apply(TimePassed(now))
         host.blocked = False
+        self._ask(host, now)
         if host.cohort is not None:
             waiters.extend(host.cohort.take(now))
         together = bool(slot.config.claim_jitter_ms)
@@ -281,7 +349,7 @@ class Queues:
     def _rest(self, host: Host) -> None:
         """Nobody waits any more, perhaps."""
         self._stale = True
-        if not host.waiters and not host.cohort:
+        if not host.waiters and not host.cohort and not host.standing:
             host.waiters = None
             host.cohort = None
             host.poked = None
@@ -503,5 +571,7 @@ class Queues:
             for waiter in [*(host.waiters or ()), *(host.cohort.take(1 << 63) if host.cohort else ())]:
                 if waiter.leased is None:
                     waiter.ticket.fail(shutting_down())
-            host.waiters = None
+            for standing in list((host.standing or {}).values()):
+                standing.refuse(shutting_down())
+            host.waiters = host.standing = None
             self._rest(host)

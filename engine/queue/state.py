@@ -55,6 +55,7 @@ class State:
         "delayed",
         "deleted",
         "evicted",
+        "freed",
         "in_flight",
         "live",
         "lost",
@@ -69,6 +70,8 @@ class State:
         self._leaving: set[int] = set()
         self._held: dict[int, set[int]] = {}
         """Seqs leased to each connection."""
+        self.freed: set[int] = set()
+        """Connections that hold fewer jobs than they did; whoever serves them takes them out."""
         self._repeat = False
         """Whether the last place went to a third or later delivery."""
         self.now_ms = 0
@@ -293,6 +296,7 @@ class State:
             if job.conn:
                 held = self._held[job.conn]
                 held.discard(seq)
+                self.freed.add(job.conn)
                 if not held:
                     del self._held[job.conn]
                 job.conn = 0

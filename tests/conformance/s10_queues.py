@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from tests.conformance.kit import Api, case, each, part, same
+from tests.conformance.sse import Stream
 
 
 def queue(api: Api, *datas: Any, **config: Any) -> str:
@@ -197,3 +198,114 @@ def dead_letters_do_not_go_round(api: Api) -> None:
     api.put(one, type="queue", dead_letter=two)
     response = api.call("PUT", f"/v0/topics/{two}", {"type": "queue", "dead_letter": one}, status=400)
     same(response.json["error"]["code"], "invalid_request", "code")
+
+
+def work(api: Api, name: str, node: str = "w", **query: Any) -> Stream:
+    more = "".join(f"&{field}={value}" for field, value in query.items())
+    return Stream(api, f"/v0/topics/{name}/work?node={node}{more}")
+
+
+@case("10 queues")
+def a_work_stream_brings_jobs(api: Api) -> None:
+    """SSE: events `job` (id = seq, data like one claimed entry plus `topic`)."""
+    name = queue(api)
+    api.write_records(name, [{"data": [1.10, "\u00e9"], "tag": "t", "node": "p", "meta": {"k": "v"}}])
+    with work(api, name, max=2, lease_ms=5000) as stream:
+        same(stream.head.header("content-type"), "text/event-stream", "content-type")
+        event = stream.next_named("job")
+        same(event.id, "1", "id")
+        job = event.data
+        part(job, {"topic": name, "$seq": 1, "deliveries": 1, "$tag": "t", "$node": "p", "meta": {"k": "v"}}, "job")
+        same((job["lease_id"][:6], len(job["lease_id"])), ("lease_", 22), "lease_id")
+        row = api.call("GET", f"/v0/topics/{name}/leases", status=200).json["leases"][0]
+        part(row, {"seq": 1, "node": "w", "lease_id": job["lease_id"], "deadline": job["deadline"]}, "lease")
+        api.write(name, "b")
+        same(stream.next_named("job").data["data"], "b", "written later")
+        answer = post(api, name, "ack", node="w", seqs=[1], lease_ids=[job["lease_id"]])
+        part(answer, {"acked": 1, "in_flight": 1}, "ack")
+
+
+@case("10 queues")
+def a_work_stream_holds_max_jobs(api: Api) -> None:
+    """At most `max` jobs leased to this connection at a time: backpressure is `max`."""
+    name = queue(api, *range(5))
+    with work(api, name, max=2) as stream:
+        same([stream.next_named("job").data["data"] for _ in range(2)], [0, 1], "jobs")
+        same(stream.silent_for(0.3), True, "no more")
+        post(api, name, "ack", node="w", seqs=[1])
+        same(stream.next_named("job").data["data"], 2, "for an ack")
+        post(api, name, "nack", node="w", seqs=[2], delay_ms=60_000)
+        same(stream.next_named("job").data["data"], 3, "for a nack")
+        same(stream.silent_for(0.2), True, "no more")
+        part(api.state(name)["queue"], {"in_flight": 2, "ready": 1, "delayed": 1}, "state")
+    with work(api, name) as stream:
+        same(len({stream.next_named("job").id}), 1, "max is 1 by default")
+        same(stream.silent_for(0.2), True, "one")
+
+
+@case("10 queues")
+def the_end_of_a_work_stream_frees_its_jobs(api: Api) -> None:
+    """When the connection ends, its leases are released at once (deliveries stay counted), and only its own."""
+    name = queue(api, "a", "b", "c")
+    other = claim(api, name, node="w")[0]
+    stream = work(api, name, max=2)
+    same([stream.next_named("job").id for _ in range(2)], ["2", "3"], "jobs")
+    stream.close()
+    jobs = claim(api, name, max=9, wait_ms=5000)
+    jobs += claim(api, name, max=9, wait_ms=5000 if len(jobs) < 2 else 0)
+    same([(job["$seq"], job["deliveries"]) for job in jobs], [(2, 2), (3, 2)], "freed")
+    part(post(api, name, "ack", node="w", seqs=[1], lease_ids=[other["lease_id"]]), {"acked": 1}, "its node's other")
+
+
+@case("10 queues")
+def a_lease_of_a_work_stream_expires(api: Api) -> None:
+    """A lease holds until its deadline, and then the job comes again, with a new lease."""
+    name = queue(api, "a")
+    with work(api, name, lease_ms=200) as stream:
+        old, new = stream.next_named("job").data, stream.next_named("job").data
+        same((old["deliveries"], new["deliveries"], new["$seq"]), (1, 2, 1), "deliveries")
+        answer = post(api, name, "ack", node="w", seqs=[1], lease_ids=[old["lease_id"]])
+        same(answer["skipped_detail"], [{"seq": 1, "detail": "stale_lease"}], "old lease")
+
+
+@case("10 queues")
+def what_prevents_a_work_stream_comes_before_it(api: Api) -> None:
+    """406, 404, 409 come before the stream opens."""
+    name, log, none = queue(api), api.topic(), api.topic()
+    api.write(log, 1)
+    for topic, query, accept, status, code in (
+        (name, "node=w", "application/json", 406, "not_acceptable"),
+        (none, "node=w", "text/event-stream", 404, "topic_not_found"),
+        (log, "node=w", "text/event-stream", 409, "not_a_queue"),
+        (name, "", "text/event-stream", 400, "invalid_request"),
+        (name, "node=", "text/event-stream", 400, "invalid_request"),
+        (name, "node=w&max=0", "text/event-stream", 400, "invalid_request"),
+        (name, "node=w&max=x", "text/event-stream", 400, "invalid_request"),
+        (name, "node=w&lease_ms=-1", "text/event-stream", 400, "invalid_request"),
+    ):
+        answer = api.call("GET", f"/v0/topics/{topic}/work?{query}", headers=(("Accept", accept),), status=status)
+        same(answer.json["error"]["code"], code, f"{topic}?{query}")
+
+
+@case("10 queues")
+def a_work_stream_ends_with_its_queue(api: Api) -> None:
+    """A 409 event and close if the topic stops being a queue later."""
+    name = queue(api, "a")
+    with work(api, name) as stream:
+        stream.next_named("job")
+        api.call("DELETE", f"/v0/topics/{name}", status=200)
+        error = stream.next_named("error").data
+        part(error, {"code": 409, "error": "not_a_queue"}, "error")
+        same(stream.ends(), True, "ends")
+
+
+@case("10 queues")
+def claims_and_work_streams_of_one_window_share(api: Api) -> None:
+    """Claims that arrive inside one window and `/work` streams that want jobs are dealt round-robin."""
+    name = queue(api, claim_jitter_ms=250)
+    with work(api, name, node="a", max=10) as one, work(api, name, node="b", max=10) as other:
+        same(one.silent_for(0.1), True, "nothing yet")
+        api.write(name, *range(10))
+        for stream in (one, other):
+            same(len([stream.next_named("job") for _ in range(5)]), 5, "five each")
+            same(stream.silent_for(0.2), True, "no more")

@@ -112,6 +112,10 @@ class Stream:
         same(len(found), count, "records seen")
         return found
 
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
     def silent_for(self, seconds: float) -> bool:
         """Whether nothing but comments comes for that long."""
         try:

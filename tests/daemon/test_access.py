@@ -44,6 +44,7 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/topics/:topic/extend", {"node": "n", "seqs": [9]}, {"write"}, "queue"),
     ("POST", "/v0/topics/:topic/requeue", {"seqs": [9]}, {"read", "write"}, "queue"),
     ("GET", "/v0/topics/:topic/leases", None, {"read"}, "queue"),
+    ("GET", "/v0/topics/:topic/work", None, {"read", "write"}, "worker"),
     ("GET", "/v0/topics/:topic/records/1", None, {"read"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE}}, {"write"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE_WITH_CONFIG}}, {"write", "admin"}, "name"),
@@ -113,11 +114,14 @@ def test_each_cell_of_the_table(daemon: DaemonProcess, scopes: tuple[str, ...], 
     for method, path, body, needed, kind in ROWS:
         if kind == "session":
             continue
-        names = (NONE, NEITHER) if method == "DELETE" else QUEUES if kind == "queue" else (MINE, FOREIGN)
+        names = (NONE, NEITHER) if method == "DELETE" else QUEUES if kind in ("queue", "worker") else (MINE, FOREIGN)
         for name in names:
-            answer = ask(daemon, method, path.replace(":topic", name), with_name(body, name), key)
-            foreign = kind == "whole" or (kind in ("name", "queue") and not name.startswith(prefix))
+            foreign = kind == "whole" or (kind in ("name", "queue", "worker") and not name.startswith(prefix))
             refused = not needed <= set(scopes) or (bool(prefix) and foreign)
+            if kind == "worker" and not refused:
+                assert stream_status(daemon, path.replace(":topic", name) + "?node=n", key) == 200
+                continue
+            answer = ask(daemon, method, path.replace(":topic", name), with_name(body, name), key)
             cell = f"{method} {path} {body} with {key} on {name}"
             assert answer.status == 403 if refused else answer.status in (200, 201), f"{cell}: {answer}"
             if refused:
@@ -159,6 +163,14 @@ def test_a_stream_is_opened_by_the_key_that_made_the_session_alone(daemon: Daemo
     assert stream_status(daemon, foreign, limited) == 403
 
 
+def test_a_worker_may_give_its_key_in_the_query(daemon: DaemonProcess) -> None:
+    url, both = f"/v0/topics/{QUEUES[0]}/work?node=n", key_name(("read", "write"), "tenant42:")
+    assert stream_status(daemon, f"{url}&token={both}", "") == 200
+    assert stream_status(daemon, f"{url}&token={both}", "wrong") == 401
+    assert stream_status(daemon, f"{url}&token=wrong", "") == 401
+    assert stream_status(daemon, f"{url}&token={key_name(('read',), '')}", "") == 403
+
+
 def test_an_unknown_wid_is_404_before_any_key_is_looked_at(daemon: DaemonProcess) -> None:
     for key in ("", "wrong", "full", key_name(("write",), "")):
         for wid in ("wid_" + "A" * 22, "x"):
@@ -183,7 +195,7 @@ def same_but_for_time(one: Answer, other: Answer) -> None:
 
 def test_a_forbidden_name_answers_the_same_whether_or_not_it_exists(daemon: DaemonProcess) -> None:
     for method, path, body, _, kind in ROWS:
-        if kind in ("name", "queue"):
+        if kind in ("name", "queue", "worker"):
             answers = [
                 ask(daemon, method, path.replace(":topic", name), with_name(body, name), "all")
                 for name in (FOREIGN, NEITHER)

@@ -14,6 +14,9 @@ from topics_daemon.auth import Caller
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
+HEARTBEAT_MS_DEFAULT: Final = 15_000
+HEARTBEAT_MS_MIN: Final = 1000
+HEARTBEAT_MS_MAX: Final = 60_000
 NODES_MAX: Final = 256
 """Nodes that one reader may leave out."""
 
@@ -42,6 +45,12 @@ def in_range(value: int | None, name: str, default: int, low: int = 0, high: int
     if not low <= value <= high:
         raise invalid(f"{name} must be between {low} and {high}", name)
     return value
+
+
+def heartbeat_of(heartbeat_ms: int | None) -> float:
+    """After how many seconds of silence a stream shows life, clamped."""
+    asked = in_range(heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
+    return min(max(asked, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX) / 1000
 
 
 def check_config_names(caller: Caller, changes: ConfigChanges) -> None:

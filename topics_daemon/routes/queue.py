@@ -20,12 +20,12 @@ from engine.errors import TopicsError, invalid
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
 from engine.queue.commands import CLAIM_BYTES, CLAIM_MAX, Ack, Claim, Extend, Nack
-from engine.queue.events import Leased
 from engine.queue.job import lease_text, parse_lease
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
 from topics_daemon.answers import json_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
+from topics_daemon.claimed import claimed_entry
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
@@ -33,6 +33,7 @@ from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import in_range, number
 from topics_daemon.routes.diff import LongPoll
+from topics_daemon.work import WORKER
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -42,7 +43,6 @@ T = TypeVar("T")
 
 LEASES_DEFAULT: Final = 100
 LEASES_MAX: Final = 1000
-_CLAIMER: Final = Scope.READ | Scope.WRITE
 
 
 class ClaimIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -152,7 +152,7 @@ class ClaimExchange(LongPoll):
         """Why its caller may not wait any longer, now that the keys are others."""
         assert self.head is not None
         caller = self.head.caller
-        return caller.lacks(_CLAIMER) or (None if caller.allows(self._name) else forbidden_name())
+        return caller.lacks(WORKER) or (None if caller.allows(self._name) else forbidden_name())
 
     def fail(self, error: TopicsError) -> None:
         self._stop()
@@ -191,7 +191,7 @@ class ClaimExchange(LongPoll):
             self._daemon.engine.queues.undeliver(self._waiter)
         body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
             self._name.encode("ascii"),
-            b",".join(_entry(*entry, leased) for entry in found) if leased is not None else b"",
+            b",".join(claimed_entry(*entry, leased) for entry in found) if leased is not None else b"",
             len(found),
             ready,
             warnings_tail(self._warnings),
@@ -203,17 +203,6 @@ class ClaimExchange(LongPoll):
         self._daemon.pump.forget(self, (self._name,))
         if self._asking is not None:
             self._asking.done()
-
-
-def _entry(record: bytes, lease_id: int, deliveries: int, leased: Leased) -> bytes:
-    """A record with its lease behind its seq."""
-    cut = record.index(b",")
-    lease = b',"lease_id":"%b","deadline":%d,"deliveries":%d' % (
-        lease_text(lease_id).encode("ascii"),
-        leased.deadline,
-        deliveries,
-    )
-    return record[:cut] + lease + record[cut:]
 
 
 def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:

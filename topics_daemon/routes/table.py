@@ -19,7 +19,20 @@ from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
 from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
-from topics_daemon.routes import admin, delete, diff, exports, health, metrics, queue, records, topics, watch, write
+from topics_daemon.routes import (
+    admin,
+    delete,
+    diff,
+    exports,
+    health,
+    metrics,
+    queue,
+    records,
+    topics,
+    watch,
+    work,
+    write,
+)
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -55,6 +68,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is about the whole store, so that a key which is limited to some names may not use it."""
     late: bool = False
     """Whether the handler itself asks who is there, because something comes before it (an unknown watch id)."""
+    stream: bool = False
+    """Whether it is opened by a browser's EventSource, which cannot set headers: the key may come as `?token=`."""
 
 
 _WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
@@ -93,12 +108,13 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "topics", _ANY_NAME, "nack"): {"POST": Route(handler=queue.nack, scope=Scope.WRITE, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "extend"): {"POST": Route(handler=queue.extend, scope=Scope.WRITE, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "requeue"): {"POST": Route(handler=queue.requeue, scope=_BOTH, body=Body.REQUIRED)},
+    ("v0", "topics", _ANY_NAME, "work"): {"GET": Route(handler=work.work, scope=_BOTH, stream=True)},
     ("v0", "topics", _ANY_NAME, "leases"): {"GET": Route(handler=queue.leases, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
     ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch"): {"POST": Route(handler=watch.open_session, scope=Scope.READ, body=Body.REQUIRED)},
-    ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True)},
+    ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True, stream=True)},
 }
 
 
@@ -152,8 +168,7 @@ def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
 def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
     """Find out who asks: 401, then the 403 of scopes."""
     credential = head.credential
-    if route.late:
-        # A browser's EventSource cannot set headers, so streams (and nothing else) take the key from the query too.
+    if route.stream:
         token = head.query.pop("token", None)
         if token is not None and credential is None:
             credential = digest_of(token.encode())

@@ -12,8 +12,9 @@ from engine.types import PageRequest, TopicState, parse_match
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, takes_events
-from topics_daemon.routes.asked import flag, in_range, nodes_of, page_bytes, page_limit
+from topics_daemon.routes.asked import flag, heartbeat_of, in_range, nodes_of, page_bytes, page_limit
 from topics_daemon.sessions import Place
+from topics_daemon.sse import OPENED
 from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from topics_daemon.exchange import Requester
 
 BATCH_BYTES_DEFAULT: Final = 262_144
-HEARTBEAT_MS_DEFAULT: Final = 15_000
-HEARTBEAT_MS_MIN: Final = 1000
-HEARTBEAT_MS_MAX: Final = 60_000
-OPENED: Final = b"HTTP/1.1 200"
-"""How the answer to the opening of a stream begins, for who counts it."""
 
 
 class PlaceIn(msgspec.Struct):
@@ -80,7 +76,7 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
         head.caller.check(check_topic_name(name, "topics"))
         _check_place(part or PlaceIn())
     limits = daemon.limits
-    heartbeat_ms = in_range(read.heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
+    heartbeat_s = heartbeat_of(read.heartbeat_ms)
     shape = PageRequest(
         limit=page_limit(read.limit, limits),
         max_bytes=page_bytes(read.max_batch_bytes, BATCH_BYTES_DEFAULT, limits),
@@ -109,7 +105,6 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
             "earliest_seq": state.earliest_seq,
             "epoch": state.epoch,
         }
-    heartbeat_s = min(max(heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX) / 1000
     session = daemon.sessions.add(head.caller, places, shape, heartbeat_s)
     answer: dict[str, Any] = {
         "wid": session.wid,
@@ -140,7 +135,8 @@ def open_stream(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     session.check_caller(head.caller)
     if not takes_events(head):
         raise Refused(Code.NOT_ACCEPTABLE, "this is a stream: Accept must allow text/event-stream")
-    daemon.pump.check_room(session)
+    if session.stream is None:  # A takeover needs no room.
+        daemon.pump.check_room(session.caller)
     if head.last_event_id:
         session.rewind(head.last_event_id)
     daemon.pump.open(session, Stream(daemon.pump, session, connection))

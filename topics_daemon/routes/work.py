@@ -1,0 +1,45 @@
+"""Opening work streams (queues.md, "Work stream")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from engine.errors import Code, Refused, invalid
+from engine.queue.commands import CLAIM_MAX, Claim
+from engine.types import parse_match
+from topics_daemon.decode import check_names
+from topics_daemon.head import Head, takes_events
+from topics_daemon.routes.asked import heartbeat_of, number
+from topics_daemon.sse import OPENED
+from topics_daemon.work import WORK_BYTES, WorkStream
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.exchange import Requester
+
+_QUERY: Final = frozenset({"node", "max", "lease_ms", "match", "heartbeat_ms"})
+
+
+def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
+    """`GET /v0/topics/:q/work?node&max&lease_ms&match&heartbeat_ms`: from here on the connection is a stream.
+
+    `match` is the short form of a tag filter, as a query can hold it: a tag, or a beginning and `*`.
+    """
+    if not takes_events(head):
+        raise Refused(Code.NOT_ACCEPTABLE, "this is a stream: Accept must allow text/event-stream")
+    query = head.query
+    check_names(query, _QUERY, [])
+    if not query.get("node"):
+        raise invalid("a worker needs a name: node=…", "node")
+    claim = Claim(
+        node=query["node"],
+        max=min(number(query["max"], "max"), CLAIM_MAX) if "max" in query else 1,
+        lease_ms=number(query["lease_ms"], "lease_ms") if "lease_ms" in query else None,
+        match=parse_match(query["match"]) if "match" in query else None,
+        max_bytes=WORK_BYTES,
+    )
+    daemon.engine.queues.find(head.name)
+    daemon.pump.check_room(head.caller)
+    heartbeat_s = heartbeat_of(number(query["heartbeat_ms"], "heartbeat_ms") if "heartbeat_ms" in query else None)
+    WorkStream(daemon, connection, head.caller, head.name, claim, heartbeat_s).open()
+    head.tally.add(OPENED, started_ns)
