@@ -1,63 +1,137 @@
-"""Whether the engine and the second reader find the same in a directory."""
+"""Whether the engine and the second reader find the same in a directory.
+
+`disagreement` reads a tree with both. The frames that they follow must be the same ones; so must be, of every topic,
+its identity, its head, its records byte by byte, what it has lost, its keys, and of a queue its counters and how often
+each job was delivered. Records that a cap or an age took are gone without a frame, so of topics with such bounds the
+oldest ones may be missing on the engine's side, and nothing else. What is in memory alone (ephemeral topics) is in no
+file.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from engine.clock import Clock
+from engine.core import Core
 from engine.limits import EngineSettings
-from engine.store.recovery import Frame, open_store
+from engine.store.recovery import Frame, OpenedStore, open_store
 from engine.types import Durability
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
-from tests.sim.second_reader import ReadFrame, read_frames, read_topics
-from tests.sim.view import View
+from tests.sim.second_reader import ReadFrame, ReadStore, ReadTopic, log_problem, read_store, read_topics
+from tests.sim.view import TopicView, View
 
 
-def disagreement(tree: Tree, boot: str, view: View, clock: Clock, settings: EngineSettings) -> str | None:
-    """What the second reader sees otherwise than the engine, or None. `view` is what the engine made of the tree."""
+def disagreement(
+    tree: Tree, boot: str, view: View, core: Core, clock: Clock, settings: EngineSettings, cold: Tree | None = None
+) -> str | None:
+    """What the second reader sees otherwise than the engine, or None. `core` was started on the tree, and `view` is
+    what it showed."""
     if tree.get("STORE") is None:
         return None
-    mine = read_frames(tree)
-    disk = FakeDisk.of_tree(tree, boot=boot)
-    opened = open_store(disk, clock, settings)
-    if opened.checkpoints:
-        return None  # the second reader begins where the log began; here that is in a snapshot
-    theirs = [item for item in opened.frames() if isinstance(item, Frame)]
-    kept = {(frame.shard, frame.lsn) for frame in theirs}
-    dropped = [frame for frame in mine if (frame.shard, frame.lsn) not in kept]
-    if dropped and (settings.wal_shards == 1 or {frame.tick for frame in dropped} != {mine[-1].tick}):
-        return f"only the second reader finds {_places(dropped)}"
-    mine = [frame for frame in mine if (frame.shard, frame.lsn) in kept]
-    if [_key_of(frame) for frame in mine] != [_engine_key_of(frame) for frame in theirs]:
-        return f"frames differ: {len(mine)} and {len(theirs)}"
-    return _compare_topics(mine, view)
-
-
-def _compare_topics(mine: list[ReadFrame], view: View) -> str | None:
-    topics = read_topics(mine)
+    mine = read_store(tree, cold)
+    opened = open_store(FakeDisk.of_tree(tree, boot=boot), clock, settings)
+    number = None if mine.snapshot is None else mine.snapshot.globals["number"]
+    if number != (None if opened.snapshot is None else opened.snapshot.number):
+        return f"it begins with snapshot {number}, the engine with {opened.snapshot}"
+    problem = log_problem(tree, mine)
+    if problem is not None:
+        return problem
+    kept = _same_frames(mine.frames, opened, settings)
+    if isinstance(kept, str):
+        return kept
+    topics = read_topics(ReadStore(mine.snapshot, kept), tree, cold)
     if topics.keys() != view.topics.keys():
         return f"topics {sorted(topics)}, the engine has {sorted(view.topics)}"
     for name, topic in topics.items():
-        seen = view.topics[name]
-        if topic.epoch != seen.epoch or topic.config != msgspec.to_builtins(seen.config):
-            return f"{name}: epoch or configuration differ"
-        live = {seq: text for seq, (_, _, text) in seen.records.items()}
-        if seen.config.durability is Durability.EPHEMERAL:
-            continue
-        there = {seq: text for seq, text in topic.records.items() if seq in live} if topic.bounded else topic.records
-        if live != there:
-            return f"{name}: records {sorted(there)}, the engine has {sorted(live)}"
+        wrong = _compare_topic(topic, view.topics[name]) or _compare_inside(topic, core, view.now)
+        if wrong is not None:
+            return f"{name}: {wrong}"
     return None
 
 
-def _key_of(frame: ReadFrame) -> tuple[object, ...]:
+def _same_frames(mine: list[ReadFrame], opened: OpenedStore, settings: EngineSettings) -> list[ReadFrame] | str:
+    """The frames that both follow, or where they part. A last group that is not whole is the engine's to drop."""
+    theirs = [item for item in opened.frames() if isinstance(item, Frame)]
+    there = {(frame.shard, frame.lsn) for frame in theirs}
+    dropped = [frame for frame in mine if (frame.shard, frame.lsn) not in there]
+    if dropped and (settings.wal_shards == 1 or {frame.tick for frame in dropped} != {mine[-1].tick}):
+        return f"only it finds {[(frame.shard, frame.lsn) for frame in dropped[:5]]}"
+    kept = [frame for frame in mine if (frame.shard, frame.lsn) in there]
+    if [_key_of(frame) for frame in kept] != [_key_of(frame) for frame in theirs]:
+        return f"frames differ: {len(kept)} and {len(theirs)}"
+    return kept
+
+
+def _key_of(frame: ReadFrame | Frame) -> tuple[object, ...]:
     return (frame.shard, frame.lsn, frame.type, frame.flags, frame.count, frame.topic_id, frame.first_seq, frame.body)
 
 
-def _engine_key_of(frame: Frame) -> tuple[object, ...]:
-    return (frame.shard, frame.lsn, frame.type, frame.flags, frame.count, frame.topic_id, frame.first_seq, frame.body)
+def _compare_topic(topic: ReadTopic, seen: TopicView) -> str | None:
+    """What readers see."""
+    if topic.epoch != seen.epoch or topic.config != msgspec.to_builtins(seen.config):
+        return "epoch or configuration differ"
+    if seen.config.durability is Durability.EPHEMERAL:
+        return None
+    if topic.head > seen.head or seen.records.keys() - topic.records.keys():
+        return f"head {topic.head}, records {sorted(topic.records)}; the engine {seen.head}, {sorted(seen.records)}"
+    live = {seq: text for seq, (_, _, text) in seen.records.items()}
+    there = topic.records
+    if topic.bounded:
+        there = {seq: text for seq, text in there.items() if seq >= seen.earliest}
+    if live != there:
+        return f"records {sorted(there)}, the engine has {sorted(live)}"
+    if topic.fresh and not topic.config["ttl_ms"]:
+        if topic.counted != (seen.count, seen.size):
+            return f"its snapshot counts {topic.counted}, the engine {(seen.count, seen.size)}"
+        if topic.earliest != seen.earliest and seen.count:
+            return f"its snapshot begins at {topic.earliest}, the engine at {seen.earliest}"
+    return _compare_losses(topic, seen)
 
 
-def _places(frames: list[ReadFrame]) -> list[tuple[int, int]]:
-    return [(frame.shard, frame.lsn) for frame in frames[:5]]
+def _compare_losses(topic: ReadTopic, seen: TopicView) -> str | None:
+    """Every loss is met as a tombstone, and every tombstone is about a loss."""
+    told = {page.tombstone[:3] for page in seen.pages if page.tombstone is not None and not page.foreign_epoch}
+    stones = [stone for stone in told if stone[2] != "recreated"]
+    for first, last, reason in topic.losses:
+        if not any(low <= first and last <= high for low, high, _ in stones):
+            return f"nobody is told that {first}…{last} was lost ({reason}): {sorted(stones)}"
+    if topic.bounded or topic.reserved:
+        return None
+    losses = [*topic.losses, (topic.head + 1, seen.head, "crash")]
+    for low, high, reason in stones:
+        about = [why for first, last, why in losses if first <= high and low <= last]
+        if not about or (reason not in about and reason != "mixed"):
+            return f"a tombstone {low}…{high} ({reason}) where only {losses} was lost"
+    return None
+
+
+def _compare_inside(topic: ReadTopic, core: Core, now: int) -> str | None:
+    """What only writers notice: keys; and what a queue knows."""
+    slot = core.catalog.visible[topic.name]
+    if slot.config.durability is Durability.EPHEMERAL:
+        return None
+    window = slot.topic.idempotency
+    keys = {key: (used.first_seq, used.count, used.digest, used.ts) for key, used in window.entries()}
+    age = slot.config.idempotency_window_ms
+    if {key: used for key, used in topic.keys.items() if now - used[3] < age} != {
+        key: used for key, used in keys.items() if now - used[3] < age
+    }:
+        return f"keys {topic.keys}, the engine has {keys}"
+    return None if slot.host is None or topic.bounded else _compare_queue(topic, core)
+
+
+def _compare_queue(topic: ReadTopic, core: Core) -> str | None:
+    counters = core.state(topic.name).queue
+    host = core.catalog.visible[topic.name].host
+    assert counters is not None
+    assert host is not None
+    mine = topic.queue
+    told = (mine.acked, mine.dead_lettered, mine.deleted, mine.evicted)
+    theirs = tuple(counters[name] for name in ("acked", "dead_lettered", "deleted", "evicted"))
+    if told != theirs:
+        return f"acked, dead-lettered, deleted, evicted {told}, the engine counts {theirs}"
+    delivered = {job.seq: job.deliveries for job in host.queue.snapshot().jobs if job.deliveries}
+    if mine.deliveries != delivered:
+        return f"deliveries {mine.deliveries}, the engine has {delivered}"
+    return None

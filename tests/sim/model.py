@@ -30,8 +30,9 @@ class Record:
 
     @property
     def size(self) -> int:
-        """The bytes that it counts for."""
-        return len(self.data) + len(self.meta or b"") + len((self.node or "").encode()) + len((self.tag or "").encode())
+        """The bytes that it counts for: node and tag as they are rendered, without their quotes."""
+        texts = [len(msgspec.json.encode(text)) - 2 for text in (self.node, self.tag) if text is not None]
+        return len(self.data) + len(self.meta or b"") + sum(texts)
 
 
 @dataclass(frozen=True, slots=True)

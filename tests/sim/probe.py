@@ -193,7 +193,7 @@ class Prober:
             return look(Inspection(store, _later(world, boot), world.settings), thorough=False, parsed=self._parsed)
         except StoreMissing:
             # What becomes of a directory in which the first start did not get to its end, only a start can say.
-            return self._open(world, self._disk(world, imager, image, boot))
+            return look(self._open(world, self._disk(world, imager, image, boot)), thorough=False)
 
     @staticmethod
     def _disk(world: World, imager: Imager, image: Image, boot: str = "boot-1001") -> FakeDisk:
@@ -212,13 +212,10 @@ class Prober:
         world: World,
         disk: FakeDisk,
         on_step: Callable[[FakeDisk, str], None] | None = None,
-        *,
-        thorough: bool = False,
-    ) -> View:
+    ) -> Core:
         """Start the engine there, as the next process would."""
         disk.on_step = on_step
-        core = Core.open(world.wrap(disk), _later(world, disk.boot), world.settings, world.limits)
-        return look(core, thorough=thorough)
+        return Core.open(world.wrap(disk), _later(world, disk.boot), world.settings, world.limits)
 
     def _further(self, world: World, image: Image, view: View, crash: Crash, more: int) -> None:
         """The sample of images that are opened, and the smaller one that is taken further still."""
@@ -226,10 +223,11 @@ class Prober:
         if effort.open_every and self._new % effort.open_every == 0:
             disk = self._disk(world, self._imager, image)
             boot = disk.boot
-            opened = self._open(world, disk, thorough=True)
+            core = self._open(world, disk)
+            opened = look(core)
             _demand(world.oracle.check(opened, crash, more))
             _demand(_differences("read and opened", view, opened))
-            self._read_otherwise(world, image.tree, boot, opened)
+            self._read_otherwise(world, image.tree, boot, opened, core)
             self.tally.opened += 1
         if not more and effort.deep_every and self._new % effort.deep_every == 0:
             place = self._place(image)
@@ -237,17 +235,17 @@ class Prober:
             self._inside(world, self._disk(world, self._imager, image), crash, place)
             self._onward(world, self._disk(world, self._imager, image), crash)
 
-    def _read_otherwise(self, world: World, tree: Tree, boot: str, view: View) -> None:
+    def _read_otherwise(self, world: World, tree: Tree, boot: str, view: View, core: Core) -> None:
         """The second reader finds the same in the image as the engine."""
-        differs = disagreement(tree, boot, view, world.clock, world.settings)
+        differs = disagreement(tree, boot, view, core, world.clock, world.settings)
         if differs is not None:
             raise WrongError(f"the second reader: {differs}")
         self.tally.read_otherwise += 1
 
     def _twice(self, world: World, disk: FakeDisk, place: str) -> None:
         """Recovery is idempotent: killed right after it, the next process sees the same."""
-        view = self._open(world, disk, thorough=True)
-        again = self._open(world, disk.killed(), thorough=True)
+        view = look(self._open(world, disk))
+        again = look(self._open(world, disk.killed()))
         self.tally.reopened += 1
         wrong = _differences("recovered twice", view, again)
         if wrong:
@@ -280,7 +278,7 @@ class Prober:
                     self.tally.hashes.add(image.key)
                     self._inner += 1
                     if self.effort.open_every and self._inner % self.effort.open_every == 0:
-                        opened = self._open(world, self._disk(world, imager, image, "boot-1002"))
+                        opened = look(self._open(world, self._disk(world, imager, image, "boot-1002")), thorough=False)
                         _demand(oracle.check(opened, kind, 1))
                         _demand(_differences("read and opened", view, opened))
                         self.tally.opened += 1

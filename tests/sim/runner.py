@@ -124,7 +124,9 @@ def replay(token: str) -> None:
     name, _, lag = name.partition("@")
     scenario = scenario_named(name)
     only = None if place in ("", "live") else "/".join(place.split("/")[:2])
-    effort = Effort(deep_every=1 if place.count("/") > 1 else 0, nested_max=10_000, nested_total_max=100_000)
+    effort = Effort(
+        open_every=1, deep_every=1 if place.count("/") > 1 else 0, nested_max=10_000, nested_total_max=100_000
+    )
     if faults:
         run_with_faults(scenario, [Fault.parse(fault) for fault in faults], effort, Tally(), only=only or "0/k")
     else:

@@ -1,34 +1,41 @@
 """A second reader of the formats, written from FORMATS.md alone.
 
-It shares no code with the engine and knows nothing of recovery's verdicts: it takes the bytes of a directory, follows
-each shard's frames for as long as they are valid and chained, and says what records they hold. That is what the engine
-has to find too.
+It shares no code with the engine and knows nothing of recovery's verdicts: it takes the bytes of a directory, begins
+with the newest snapshot (`second_history.py`), follows each shard's frames from there for as long as they are valid and
+chained, and says what topics there are, what records they hold, what they have lost and which keys they know. That is
+what the engine has to find too.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-Tree = dict[str, bytes | None]
+from tests.sim.second_history import (
+    FILE_HEADER,
+    NotAStoreError,
+    Range,
+    ReadSnapshot,
+    Tree,
+    counted_bytes,
+    demand,
+    newest_snapshot,
+    read_segment,
+)
 
 _LOG_NAME = re.compile(r"wal/shard-(\d\d)/wal-(\d{20})-(\d+)\.log\Z")
-_FILE_HEADER = struct.Struct("<8sHHI16sQQQQ")
 _FRAME_HEADER = struct.Struct("<IIBBBBIQIIQQQQQQ")
-assert _FILE_HEADER.size == 64
 assert _FRAME_HEADER.size == 80
 BLOCK = 4096
 APPEND, CREATE, CONFIG, DROP, DELETE, GAP, MARK, RESERVE = range(1, 9)
-DEAD_LETTER = 21
-
-
-class NotAStoreError(Exception):
-    """STORE does not check, or a file is not what its name says."""
+LEASE, DEAD_LETTER = 20, 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +57,71 @@ class ReadFrame:
 
 
 @dataclass(slots=True)
-class ReadTopic:
-    """What the frames say of one topic."""
+class ReadQueue:
+    """What is known of a queue's jobs beyond their records."""
 
+    acked: int = 0
+    dead_lettered: int = 0
+    deleted: int = 0
+    lost: int = 0
+    evicted: int = 0
+    """As the snapshot had it: caps and ages need no frame."""
+    deliveries: dict[int, int] = field(default_factory=dict)
+    """seq → how often it was delivered, of jobs of which the log or the snapshot says it."""
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Jobs are gone."""
+        for seq in seqs:
+            self.deliveries.pop(seq, None)
+
+
+@dataclass(slots=True)
+class ReadTopic:
+    """What a snapshot and the frames behind it say of one topic."""
+
+    id: int
     name: str
     epoch: int
     config: dict[str, Any]
+    shard: int = 0
+    from_lsn: int = 0
+    head: int = 0
+    earliest: int = 1
+    """As the snapshot has it."""
     records: dict[int, bytes] = field(default_factory=dict)
-    keys: list[bytes] = field(default_factory=list)
+    losses: list[tuple[int, int, str]] = field(default_factory=list)
+    keys: dict[bytes, tuple[int, int, bytes, int]] = field(default_factory=dict)
+    """Idempotency keys: first seq, how many, digest, time."""
+    reserved: int = 0
+    queue: ReadQueue = field(default_factory=ReadQueue)
     bounded: bool = False
     """Some configuration of it had caps or an age, so that records may be gone without a frame that says so."""
+    fresh: bool = True
+    """No frame behind the snapshot is about it: what the snapshot counts is what is there."""
+    counted: tuple[int, int] | None = None
+    """The records and bytes that the snapshot counts."""
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """It has this configuration from here on."""
+        self.config = config
+        self.bounded = self.bounded or any(config[bound] for bound in ("ttl_ms", "cap_records", "cap_bytes"))
+
+    def remove(self, ranges: Iterable[Range]) -> list[int]:
+        """Records are gone; returns which were there."""
+        gone = [seq for first, last in ranges for seq in self.records if first <= seq <= last]
+        for seq in gone:
+            del self.records[seq]
+        self.queue.forget(gone)
+        return gone
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStore:
+    """Everything in a directory that the formats speak of."""
+
+    snapshot: ReadSnapshot | None
+    frames: list[ReadFrame]
+    """Those behind the cuts, in `order`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +145,11 @@ def read_small(content: bytes) -> dict[str, Any]:
     return value
 
 
-def read_frames(tree: Tree) -> list[ReadFrame]:
-    """All frames of a store that are valid and chained from the beginning of their shard, in `order`."""
+def read_store(tree: Tree, cold: Tree | None = None) -> ReadStore:
+    """The newest usable snapshot of a store, and all frames behind its cuts that are valid and chained."""
     store_id = bytes.fromhex(read_small(tree["STORE"] or b"")["store_id"])
     seed = xxh3_64_intdigest(store_id)
+    snapshot = newest_snapshot(tree, cold or {}, store_id)
     shards: dict[int, list[_LogFile]] = {}
     for path, content in tree.items():
         named = _LOG_NAME.match(path)
@@ -95,14 +158,40 @@ def read_frames(tree: Tree) -> list[ReadFrame]:
         shard, first, run = (int(part) for part in named.groups())
         if _checks_as_log(content, store_id, shard, first, run):
             shards.setdefault(shard, []).append(_LogFile(first, run, content))
-    frames = [frame for shard, files in shards.items() for frame in _shard_frames(seed, shard, files)]
-    return sorted(frames, key=lambda frame: frame.order)
+    frames = []
+    for shard, files in shards.items():
+        cut = None if snapshot is None else snapshot.cut(shard)
+        frames += _shard_frames(seed, shard, files, cut)
+    return ReadStore(snapshot, sorted(frames, key=lambda frame: frame.order))
+
+
+def read_frames(tree: Tree) -> list[ReadFrame]:
+    """The frames of `read_store`."""
+    return read_store(tree).frames
+
+
+def log_problem(tree: Tree, store: ReadStore) -> str | None:
+    """What MANIFEST or a snapshot says of an undamaged store's log, and is not so; None for nothing."""
+    content = tree.get("meta/MANIFEST")
+    if content is None:
+        return None
+    ends = {frame.shard: frame.lsn + (88 + len(frame.body) + 7) // 8 * 8 for frame in store.frames}
+    for told in read_small(content)["shards"]:
+        shard = told["shard"]
+        cut = None if store.snapshot is None else store.snapshot.cut(shard)
+        end = max(ends.get(shard, 0), 0 if cut is None else cut.get("last_end", 0))
+        proven = max(told["end_lsn"], 0 if cut is None else cut.get("end_lsn", 0))
+        if end < proven:
+            return f"the log of shard {shard} was on disk up to {proven}; its frames end at {end}"
+        if cut is not None and told["start_lsn"] > cut["lsn"]:
+            return f"the kept log of shard {shard} begins at {told['start_lsn']}, behind the cut {cut['lsn']}"
+    return None
 
 
 def _checks_as_log(content: bytes, store_id: bytes, shard: int, first: int, run: int) -> bool:
     if len(content) < BLOCK:
         return False
-    magic, version, kind, has_run, has_id, has_shard, has_first, _, check = _FILE_HEADER.unpack_from(content)
+    magic, version, kind, has_run, has_id, has_shard, has_first, _, check = FILE_HEADER.unpack_from(content)
     return (
         check == xxh3_64_intdigest(content[:56])
         and (magic, version, kind) == (b"topics\r\n", 1, 1)
@@ -121,9 +210,14 @@ def _owned_end(files: list[_LogFile], log: _LogFile) -> int:
     return min([log.end, *(first for first in later if first > log.first)])
 
 
-def _shard_frames(seed: int, shard: int, files: list[_LogFile]) -> list[ReadFrame]:
+def _shard_frames(seed: int, shard: int, files: list[_LogFile], cut: dict[str, Any] | None) -> list[ReadFrame]:
+    """The chain of one shard, from the cut on; without one from the beginning of its files."""
     frames: list[ReadFrame] = []
     place, last = min(log.first for log in files), None
+    if cut is not None:
+        place = cut["lsn"]
+        last = cut.get("last_lsn", -1)
+        last = None if last < 0 else last
     while True:
         found = None
         for lsn in _candidates(files, place):
@@ -169,12 +263,12 @@ def _frame_at(seed: int, shard: int, files: list[_LogFile], lsn: int, last: int 
 
 
 def read_append(frame: ReadFrame) -> tuple[bytes | None, list[bytes]]:
-    """The idempotency key and the fragments of an Append."""
+    """The idempotency key with the digest behind it, and the fragments of an Append."""
     body, at, key = frame.body, 0, None
     if frame.flags & 1:
         length = struct.unpack_from("<H", body)[0] - 1
-        key = body[2 : 2 + length]
         at = 2 + length + 16
+        key = body[2:at]
     strides = struct.unpack_from(f"<{frame.count}I", body, at)
     at += 4 * frame.count
     for flag, width in ((2, 2), (4, 4), (8, 2)):
@@ -191,47 +285,172 @@ def read_append(frame: ReadFrame) -> tuple[bytes | None, list[bytes]]:
     return key, fragments
 
 
-def read_topics(frames: list[ReadFrame]) -> dict[str, ReadTopic]:
-    """The topics that a row of frames leaves, with the records that no Delete took (caps and ages aside)."""
-    by_id: dict[int, ReadTopic] = {}
-    for frame in frames:
-        if frame.type == APPEND:
-            key, fragments = read_append(frame)
-            topic = by_id[frame.topic_id]
-            topic.records.update(enumerate(fragments, frame.first_seq))
-            if key is not None:
-                topic.keys.append(key)
-        elif frame.type == CREATE:
-            told = json.loads(frame.body)
-            for topic_id in [topic_id for topic_id, topic in by_id.items() if topic.name == told["name"]]:
-                del by_id[topic_id]
-            by_id[frame.topic_id] = ReadTopic(told["name"], told["epoch"], {})
-            _configure(by_id[frame.topic_id], told["config"])
-        elif frame.type == CONFIG:
-            _configure(by_id[frame.topic_id], json.loads(frame.body)["config"])
-        elif frame.type == DROP:
-            del by_id[frame.topic_id]
-        elif frame.type == DELETE:
-            _remove(by_id[frame.topic_id], json.loads(frame.body)["ranges"])
-        elif frame.type == DEAD_LETTER:
-            line, _, copies = frame.body.partition(b"\n")
-            told = json.loads(line)
-            _remove(by_id[frame.topic_id], [[seq, seq] for seq in told["seqs"]])
-            if told["target"] in by_id:
-                _, fragments = read_append(replace(frame, body=copies))
-                by_id[told["target"]].records.update(enumerate(fragments, told["first_seq"]))
-        elif frame.type == GAP:
-            told = json.loads(frame.body)
-            _remove(by_id[frame.topic_id], [[told["from"], told["to"]]])
-    return {topic.name: topic for topic in by_id.values()}
+def read_topics(store: ReadStore, tree: Tree, cold: Tree | None = None) -> dict[str, ReadTopic]:
+    """The topics that a snapshot and the frames behind it leave, by name (records beyond caps and ages included)."""
+    replay = _Replay()
+    if store.snapshot is not None:
+        store_id = bytes.fromhex(read_small(tree["STORE"] or b"")["store_id"])
+        replay.begin(store.snapshot, tree, cold or {}, store_id)
+    for frame in store.frames:
+        replay.take(frame)
+    return {topic.name: topic for topic in replay.topics.values()}
 
 
-def _configure(topic: ReadTopic, config: dict[str, Any]) -> None:
-    topic.config = config
-    topic.bounded = topic.bounded or any(config[bound] for bound in ("ttl_ms", "cap_records", "cap_bytes"))
+class _Replay:
+    """Topics by id, and those whose frames are passed over."""
+
+    def __init__(self) -> None:
+        self.topics: dict[int, ReadTopic] = {}
+        self._passed: set[int] = set()
+
+    # -- what the snapshot says ------------------------------------------------------------------------------------
+
+    def begin(self, snapshot: ReadSnapshot, tree: Tree, cold: Tree, store_id: bytes) -> None:
+        """Take a snapshot's topics."""
+        self._passed = {dropped["id"] for dropped in snapshot.globals.get("dropped", [])}
+        newest: dict[str, dict[str, Any]] = {}
+        for image, _ in snapshot.topics:
+            other = newest.setdefault(image["name"], image)
+            if other["epoch"] < image["epoch"]:
+                newest[image["name"]] = image
+        for image, config in snapshot.topics:
+            if newest[image["name"]] is not image:
+                self._passed.add(image["id"])
+            elif image["id"] not in self._passed:
+                self.topics[image["id"]] = _topic_of(image, config, tree, cold, store_id)
+
+    # -- what the frames say ---------------------------------------------------------------------------------------
+
+    def take(self, frame: ReadFrame) -> None:
+        """One frame, in order."""
+        if frame.type == MARK:
+            for topic_id, head in json.loads(frame.body).get("heads", []):
+                if topic_id in self.topics and not self._has(topic_id, frame):
+                    self.topics[topic_id].head = max(self.topics[topic_id].head, head)
+            return
+        if frame.type == DEAD_LETTER:
+            self._take_copies(frame)
+        if frame.topic_id in self._passed or self._has(frame.topic_id, frame):
+            return
+        if frame.type == CREATE:
+            self._create(frame)
+            return
+        topic = self.topics.get(frame.topic_id)
+        demand(topic is not None, f"a frame of type {frame.type} at {frame.lsn} is of no topic")
+        assert topic is not None
+        topic.fresh = False
+        if frame.type == DROP:
+            del self.topics[frame.topic_id]
+        else:
+            _apply(topic, frame)
+
+    def _has(self, topic_id: int, frame: ReadFrame) -> bool:
+        """Whether the topic's image holds what the frame says."""
+        topic = self.topics.get(topic_id)
+        return topic is not None and topic.shard == frame.shard and frame.lsn < topic.from_lsn
+
+    def _create(self, frame: ReadFrame) -> None:
+        told = json.loads(frame.body)
+        for topic_id, topic in list(self.topics.items()):
+            if topic.name == told["name"]:
+                if topic.epoch > told["epoch"]:
+                    self._passed.add(frame.topic_id)
+                    return
+                del self.topics[topic_id]
+                self._passed.add(topic_id)
+        made = ReadTopic(frame.topic_id, told["name"], told["epoch"], {}, fresh=False)
+        made.configure(told["config"])
+        self.topics[frame.topic_id] = made
+
+    def _take_copies(self, frame: ReadFrame) -> None:
+        line, _, copies = frame.body.partition(b"\n")
+        told = json.loads(line)
+        target = self.topics.get(told["target"])
+        if target is None or target.head >= told["first_seq"]:
+            return
+        _, fragments = read_append(replace(frame, body=copies))
+        target.records.update(enumerate(fragments, told["first_seq"]))
+        target.head = told["first_seq"] + len(fragments) - 1
+        target.fresh = False
 
 
-def _remove(topic: ReadTopic, ranges: list[list[int]]) -> None:
-    for first, last in ranges:
-        for seq in [seq for seq in topic.records if first <= seq <= last]:
-            del topic.records[seq]
+def _apply(topic: ReadTopic, frame: ReadFrame) -> None:
+    """What a frame does to the topic that its header names."""
+    queue = topic.queue
+    if frame.type == APPEND:
+        key, fragments = read_append(frame)
+        topic.records.update(enumerate(fragments, frame.first_seq))
+        topic.head = max(topic.head, frame.first_seq + frame.count - 1)
+        if key is not None:
+            topic.keys[key[:-16]] = (frame.first_seq, frame.count, key[-16:], frame.ts)
+        return
+    line = frame.body.partition(b"\n")[0] if frame.type == DEAD_LETTER else frame.body
+    told = json.loads(line)
+    if frame.type == CONFIG:
+        topic.configure(told["config"])
+    elif frame.type == RESERVE:
+        topic.reserved = max(topic.reserved, told["upto"])
+    elif frame.type == DELETE:
+        gone = len(topic.remove(told["ranges"]))
+        queue.acked += gone if told.get("acked") else 0
+        queue.dead_lettered += gone if told.get("moved") else 0
+        queue.deleted += 0 if told.get("acked") or told.get("moved") else gone
+    elif frame.type == GAP:
+        queue.lost += len(topic.remove([(told["from"], told["to"])]))
+        topic.head = max(topic.head, told["to"])
+        topic.losses.append((told["from"], told["to"], told["reason"]))
+    elif frame.type == DEAD_LETTER:
+        queue.dead_lettered += len(topic.remove([(seq, seq) for seq in told["seqs"]]))
+    elif frame.type == LEASE:
+        _apply_lease(topic, told)
+
+
+def _apply_lease(topic: ReadTopic, told: dict[str, Any]) -> None:
+    """How often jobs were delivered, as an event has it; the others say nothing of that."""
+    if told["event"] in ("claim", "nack", "undeliver"):
+        for job in told["jobs"]:
+            seq, deliveries = job[:2]
+            topic.queue.deliveries.pop(seq, None)
+            if seq in topic.records and deliveries:
+                topic.queue.deliveries[seq] = deliveries
+
+
+def _topic_of(image: dict[str, Any], config: dict[str, Any], tree: Tree, cold: Tree, store_id: bytes) -> ReadTopic:
+    """A topic as a snapshot has it; what the snapshot counts must be what its files hold."""
+    topic = ReadTopic(image["id"], image["name"], image["epoch"], {}, image.get("shard", 0), image["from_lsn"])
+    topic.configure(config)
+    topic.head, topic.earliest = image.get("head", 0), image.get("earliest", 1)
+    topic.reserved = image.get("reserved", 0)
+    floor = image.get("floor")
+    if floor is not None:
+        low = 1
+        for last, reason in floor.get("ranges", []):
+            topic.losses.append((low, last, reason))
+            low = last + 1
+    topic.losses += [(first, last, reason) for first, last, reason in image.get("gaps", [])]
+    hidden = [*image.get("deleted", []), *((first, last) for first, last, _ in image.get("gaps", []))]
+    after, counts = 0, (0, 0)
+    for entry in image.get("segments", []):
+        demand(entry["first"] >= after, f"{topic.name}: a segment begins inside the one before")
+        after = entry["first"] + entry["count"]
+        segment = read_segment(tree, cold, store_id, topic.id, entry)
+        gone = [(0, topic.earliest - 1), *hidden, *segment.deleted]
+        live = {
+            seq: text for seq, text in segment.records.items() if not any(first <= seq <= last for first, last in gone)
+        }
+        counted = (len(live), sum(map(counted_bytes, live.values())))
+        if not config["ttl_ms"]:
+            told = (entry["live"], entry["size"])
+            demand(counted == told, f"{topic.name}: segment {entry['first']} has {counted} live, its entry says {told}")
+        counts = (counts[0] + entry["live"], counts[1] + entry["size"])
+        topic.records |= live
+    topic.counted = (image.get("count", 0), image.get("size", 0))
+    demand(counts == topic.counted, f"{topic.name}: segments of {counts}, a topic of {topic.counted}")
+    demand(after <= topic.head + 1, f"{topic.name}: a segment ends behind the head")
+    for key, first, count, digest, ts in image.get("keys", []):
+        topic.keys[base64.b64decode(key)] = (first, count, base64.b64decode(digest), ts)
+    queue = image.get("queue")
+    if queue is not None:
+        counters = {name: queue[name] for name in ("acked", "dead_lettered", "deleted", "lost", "evicted")}
+        topic.queue = ReadQueue(**counters, deliveries={job[0]: job[1] for job in queue["jobs"] if job[1]})
+    return topic

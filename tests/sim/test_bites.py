@@ -11,7 +11,6 @@ from tests.sim.flips import Sweep, places
 from tests.sim.gate import argued, mutant_task, reached_sites
 from tests.sim.mutants_history import ALL as MUTANTS
 from tests.sim.oracle import Crash
-from tests.sim.second_reader import ReadFrame, read_frames, read_topics
 from tests.sim.view import look
 from tests.sim.world import World
 
@@ -82,19 +81,3 @@ def test_the_oracle_allows_what_was_not_acked_to_be_there_or_not() -> None:
     assert world.oracle.check(with_it, Crash.KILL) == []
     world.oracle.line("t").steps[-1].acked = True
     assert world.oracle.check(without, Crash.KILL) != []
-
-
-def test_the_second_reader_reads_what_was_written() -> None:
-    world = World().start()
-    records = world.append("t", 3, key="k", tag="red", node="n", meta=b'{"a":1}')
-    world.delete("t", seqs=(2,))
-    world.append("u")
-    world.drop("u")
-    frames = read_frames(world.disk.cached_tree())
-    assert [frame.order for frame in frames] == list(range(1, len(frames) + 1))
-    assert all(isinstance(frame, ReadFrame) for frame in frames)
-    topics = read_topics(frames)
-    assert list(topics) == ["t"]
-    assert sorted(topics["t"].records) == [1, 3]
-    assert records[0].data in topics["t"].records[1]
-    assert topics["t"].keys == [b"k"]

@@ -18,9 +18,11 @@ from engine.core.jobs import outcome
 from engine.queue.commands import Ack, Claim, Extend, Nack
 from engine.queue.events import Leased
 from engine.types import ConfigChanges, Durability, TopicType
+from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
+from tests.sim.view import look
 from tests.sim.world import TINY
 
 SHARDED = TINY.__class__(**{**{name: getattr(TINY, name) for name in TINY.__struct_fields__}, "wal_shards": 2})
@@ -134,7 +136,10 @@ def live(core: Core, name: str) -> dict[int, int]:
 
 
 def check(disk: FakeDisk, shop: Shop, told: Told, durability: Durability, *, power: bool, durable: bool) -> None:
-    core = Core.open(disk, shop.clock.reboot() if power else shop.clock.restart(), shop.settings)
+    clock = shop.clock.reboot() if power else shop.clock.restart()
+    tree, boot = disk.cached_tree(), disk.boot
+    core = Core.open(disk, clock, shop.settings)
+    assert disagreement(tree, boot, look(core), core, clock, shop.settings) is None
     here, dead = live(core, "q"), live(core, "dead")
     places = [*here.items(), *dead.items()]
     assert all(count == 1 for _, count in places)
@@ -207,16 +212,16 @@ def test_a_queue_at_every_cut(settings: Any, durability: Durability, durable: bo
     images: list[tuple[FakeDisk, Told, bool]] = []
     count = 0
 
-    def look(seen: FakeDisk, _what: str) -> None:
+    def shoot(seen: FakeDisk, _what: str) -> None:
         nonlocal count
         count += 1
         seen.on_step = None
         told = shop.told.copy()
         images.append((seen.killed(), told, False))
         images.append((seen.powered_off(Cut(0 if count % 2 else ALL), "boot-9"), told, True))
-        seen.on_step = look
+        seen.on_step = shoot
 
-    disk.on_step = look
+    disk.on_step = shoot
     script(shop, durability=durability, leases_durable=durable)
     assert len(images) > 50
     for image, told, power in images:

@@ -18,6 +18,7 @@ import msgspec
 
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
+from engine.core.jobs import outcome
 from engine.core.reads import until_read
 from engine.errors import Refused, StoreError, TopicsError, Unavailable
 from engine.fs import Fs
@@ -217,7 +218,7 @@ class World:
             self._syncs[job.shard] = sync
             self._advance_sync(job.shard, sync)
         while (chore := core.chore()) is not None:
-            core.chore_done(chore, _outcome(chore, self._fs))
+            core.chore_done(chore, outcome(chore, self._fs))
         while core.keep_step():
             pass
         self._keep()
@@ -238,7 +239,7 @@ class World:
         if not work.ran and work.age >= self.lag // 2:
             work.ran, work.runs = True, True
             fs = cast(Fs, _Intruded(self._fs, self)) if self.between else self._fs
-            work.error = _outcome(work.job, fs)
+            work.error = outcome(work.job, fs)
             work.runs = False
         if work.ran and work.age >= self.lag:
             self._work = None
@@ -257,7 +258,7 @@ class World:
     def _advance_sync(self, index: int, sync: _Sync) -> None:
         if not sync.ran and sync.age >= self.lag // 2:
             sync.ran = True
-            sync.error = _outcome(sync.job, sync.fs)
+            sync.error = outcome(sync.job, sync.fs)
         if sync.ran and sync.age >= self.lag:
             del self._syncs[index]
             self.core.sync_done(sync.job, sync.error)
@@ -510,15 +511,6 @@ def _batch(records: tuple[Record, ...]) -> Batch:
         nodes=nodes if any(node is not None for node in nodes) else None,
         metas=metas if any(meta is not None for meta in metas) else None,
     )
-
-
-def _outcome(job: Any, fs: Fs) -> OSError | None:
-    """Run a piece of work as a thread would: its error comes back as a value."""
-    try:
-        job.run(fs)
-    except OSError as error:
-        return error
-    return None
 
 
 __all__ = ["TINY", "Crash", "Refused", "StoreError", "Unavailable", "World", "WrongError"]
