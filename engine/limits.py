@@ -119,6 +119,8 @@ EXPORT_TTL_MS_MAX: Final = 7 * 86_400_000
 """A pin keeps the space of everything that it links."""
 EXPORTS_MAX: Final = 256
 """Pins at a time."""
+CURSORS_PER_TOPIC_MAX: Final = 1000
+"""Cursors that one topic keeps: each is in every snapshot, and readers that leave never take theirs away."""
 LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 86_400_000
 CLAIM_JITTER_MS_MAX: Final = 5000

@@ -82,6 +82,15 @@ ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
     ("GET", "/v0/topics/:topic/work"): (
         "jobs as a stream of `job` events, at most `max` (1) leased at a time; `node`, `lease_ms`, `match`"
     ),
+    (
+        "GET",
+        "/v0/topics/:topic/cursors",
+    ): "cursors of a topic by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
+    ("GET", "/v0/topics/:topic/cursors/:param"): "a reader's place: `seq`, `epoch`, `lag`, `updated_ts`",
+    ("PUT", "/v0/topics/:topic/cursors/:param"): (
+        "set it to `seq` (201: it is new); `if_seq`: only where it stands there (0: nowhere yet), `epoch`, else 409"
+    ),
+    ("DELETE", "/v0/topics/:topic/cursors/:param"): "take it away",
     ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
     ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
     ("POST", "/v0/admin/exports"): (

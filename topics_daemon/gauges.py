@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -31,6 +32,8 @@ BUCKET_FIRST: Final = 15
 """Bits of the least bucket that is shown: 33 µs; faster ones are in it."""
 BUCKET_LAST: Final = 36
 """Bits of the greatest: 69 s."""
+CURSORS_MAX: Final = 1000
+"""Cursors with series of their own."""
 _PAGE: Final = resource.getpagesize()
 
 
@@ -94,6 +97,13 @@ METERS: Final[tuple[Meter, ...]] = (
     _gauge("topic_records", "Live records of a topic; of the topics touched last.", "topic", shared=True),
     _gauge("topic_bytes", "Live bytes of a topic; of the topics touched last.", "topic", shared=True),
     _gauge("topic_head_seq", "Last seq of a topic; of the topics touched last.", "topic", shared=True),
+    _gauge(
+        "cursor_lag",
+        "Records between a cursor and its topic's head; of the topics touched last, at most 1000 cursors.",
+        "topic",
+        "cursor",
+        shared=True,
+    ),
     _gauge("metrics_truncated", "Whether there are topics without series of their own.", shared=True),
     Meter("process_cpu_seconds_total", "counter", "CPU time of the process.", ()),
     Meter("process_resident_memory_bytes", "gauge", "Resident memory of the process.", ()),
@@ -160,7 +170,7 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
     catalog = core.catalog
     count = sum(map(catalog.count, caller.prefixes)) if caller.prefixes else len(catalog.names)
     page.put("topics_topics", count)
-    shown = 0
+    shown = cursors = 0
     for name in daemon.metrics.recent_names():
         slot = catalog.visible.get(name)
         if slot is None or not caller.allows(name):
@@ -169,6 +179,9 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
         page.put("topics_topic_records", slot.topic.count, topic=name)
         page.put("topics_topic_bytes", slot.topic.bytes, topic=name)
         page.put("topics_topic_head_seq", slot.topic.head, topic=name)
+        for cursor, place in islice((slot.cursors or {}).items(), CURSORS_MAX - cursors):
+            cursors += 1
+            page.put("topics_cursor_lag", max(slot.topic.head - place.seq, 0), topic=name, cursor=cursor)
     page.put("topics_metrics_truncated", int(count > shown))
 
 

@@ -18,6 +18,7 @@ from engine.checkpoint.jobs import Job as KeepJob
 from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.commit import Commit
+from engine.core.cursors import Cursors
 from engine.core.damage import Damage
 from engine.core.ephemeral import Ephemeral
 from engine.core.jobs import outcome
@@ -84,6 +85,7 @@ class Core(Reads):
         self.keeper = Keeper(opened, self.wal, self.commit, self.catalog, clock, self.settings)
         self._next_second_ms = 0
         self.queues = Queues(self)
+        self.cursors = Cursors(self)
 
     @classmethod
     def open(

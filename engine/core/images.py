@@ -21,6 +21,7 @@ from engine.segment.segment import Segment
 from engine.store.snapshots import entry_of
 from engine.topic.block import NOT_LOGGED, Block
 from engine.topic.image import dump, load
+from engine.topic.place import Place
 from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
 from engine.types import Reason, TopicConfig
@@ -89,6 +90,8 @@ def capture(slot: Slot, tip_lsn: int) -> Captured | None:
         image.size = sum(block.live_bytes for block in (*sealed, *loose))
     if slot.host is not None:
         image.queue = slot.host.queue.snapshot()
+    if slot.cursors:
+        image.cursors = [(name, *place) for name, place in slot.cursors.items()]
     image.segments = [
         entry_of(block.segment, block.live, block.live_bytes, block.known_tags)
         for block in sealed
@@ -164,6 +167,8 @@ def restore(
         slot.topic.tail.adopt(blocks)
     slot.quiet = image.quiet
     slot.reserved = image.reserved
+    if image.cursors:
+        slot.cursors = {name: Place(seq, ts) for name, seq, ts in image.cursors}
     if slot.host is not None:
         slot.host.restore(image.queue)
     return slot

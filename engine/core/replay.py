@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from engine.core.beginning import Beginning
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
+from engine.core.cursors import put_cursor
 from engine.core.host import acked, dead_letter_parts, dead_lettered, ranges_of
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
@@ -26,6 +27,7 @@ from engine.formats.control import (
     ConfigBody,
     ControlBody,
     CreateBody,
+    CursorPutBody,
     DeleteBody,
     GapBody,
     MarkBody,
@@ -40,6 +42,7 @@ from engine.store.recovery import CorruptionGap, Frame, Hole, Item, OpenedStore
 from engine.store.walk import NEXT_STEP
 from engine.topic.block import counted_at_most
 from engine.topic.cache import Cache
+from engine.topic.place import Place
 from engine.types import Durability, Reason
 
 B = TypeVar("B", bound=ControlBody)
@@ -67,6 +70,7 @@ class Replay:
             FrameType.RESERVE: self._reserve,
             FrameType.LEASE: self._lease,
             FrameType.DEAD_LETTER: self._dead_letter,
+            FrameType.CURSOR_PUT: self._cursor_put,
         }
 
     def run(self, progress: Callable[[float], None] | None) -> None:
@@ -302,6 +306,10 @@ class Replay:
         slot = self._slot(frame)
         slot.reserved = _body(frame, ReserveBody).upto
         slot.quiet = False
+
+    def _cursor_put(self, frame: Frame) -> None:
+        put = _body(frame, CursorPutBody)
+        put_cursor(self._slot(frame), put.name, None if put.seq is None else Place(put.seq, frame.ts))
 
     def _damaged(self, damage: CorruptionGap) -> None:
         """A write whose header is good and whose records are gone: what it evicted stays evicted."""

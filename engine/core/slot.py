@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.core.host import Host
+from engine.topic.place import Place
 from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
 from engine.types import TopicConfig, TopicType
@@ -34,12 +35,14 @@ class Slot:
     reserved, reserve_lsn  ephemeral: seqs logged ahead, and the frame that logs them; up to `reserve_floor` an
                            earlier frame did that is on disk
     logged                 the last seq that the log holds a record or a gap for
+    cursors                places of readers, as applied (None: none)
     host                   what makes a queue of it (None: it is a log)
     unlogged               seqs that were given out to ephemeral records since the start (None: none)
     """
 
     __slots__ = (
         "config",
+        "cursors",
         "dirty",
         "dropped",
         "host",
@@ -85,6 +88,7 @@ class Slot:
         self.logged: int = topic.head
         self.unlogged: RangeSet | None = None
         self.last_write_ms = 0
+        self.cursors: dict[str, Place] | None = None
         self.host: Host | None = Host(topic) if topic.config.type is TopicType.QUEUE else None
 
     def queue(self, change: Staged) -> None:

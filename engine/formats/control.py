@@ -64,7 +64,16 @@ class ReserveBody(msgspec.Struct, frozen=True, kw_only=True):
     upto: int
 
 
-ControlBody: TypeAlias = CreateBody | ConfigBody | DropBody | DeleteBody | GapBody | MarkBody | ReserveBody
+class CursorPutBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A reader's place was set; `seq` null: it was taken away."""
+
+    name: str
+    seq: int | None
+
+
+ControlBody: TypeAlias = (
+    CreateBody | ConfigBody | DropBody | DeleteBody | GapBody | MarkBody | ReserveBody | CursorPutBody
+)
 
 _encoder: Final = msgspec.json.Encoder()
 _DECODERS: Final[dict[int, msgspec.json.Decoder[ControlBody]]] = {
@@ -75,6 +84,7 @@ _DECODERS: Final[dict[int, msgspec.json.Decoder[ControlBody]]] = {
     FrameType.GAP: msgspec.json.Decoder(GapBody),
     FrameType.MARK: msgspec.json.Decoder(MarkBody),
     FrameType.RESERVE: msgspec.json.Decoder(ReserveBody),
+    FrameType.CURSOR_PUT: msgspec.json.Decoder(CursorPutBody),
 }
 
 

@@ -153,6 +153,8 @@ class TopicImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """(key, first seq, count, digest, ts) of the idempotency keys, oldest first."""
     segments: list[SegmentEntry] = []
     """Its records, ascending."""
+    cursors: list[tuple[str, int, int]] = []
+    """(name, seq, ts) of its cursors."""
     queue: Any = None
     """Of a queue: what is known of its jobs, and its counters (engine/queue/snapshot.py)."""
 

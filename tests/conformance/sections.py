@@ -1,7 +1,7 @@
 """The sections of the suite, in the order of http-api.md.
 
 Importing a file of cases registers its cases; this is the one list of them. Parts of the wire that come with later
-work (§8 WebSocket, §9 routers, §10 queues, §11 cursors, the rest of §12, HTTP/2) get a file each and a line here.
+work (§8 WebSocket, §9 routers, the rest of §12, HTTP/2) get a file each and a line here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tests.conformance import (
     s6_delete,
     s7_resume,
     s7_watch,
+    s10_queues,
+    s11_cursors,
     s12_metrics,
     s12_probes,
 )
@@ -33,6 +35,8 @@ FILES = (
     s6_delete,
     s7_watch,
     s7_resume,
+    s10_queues,
+    s11_cursors,
     s12_metrics,
     s12_probes,
 )

@@ -45,6 +45,10 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/topics/:topic/requeue", {"seqs": [9]}, {"read", "write"}, "queue"),
     ("GET", "/v0/topics/:topic/leases", None, {"read"}, "queue"),
     ("GET", "/v0/topics/:topic/work", None, {"read", "write"}, "worker"),
+    ("GET", "/v0/topics/:topic/cursors", None, {"read"}, "name"),
+    ("GET", "/v0/topics/:topic/cursors/place", None, {"read"}, "name"),
+    ("PUT", "/v0/topics/:topic/cursors/place", {"seq": 1}, {"write"}, "name"),
+    ("DELETE", "/v0/topics/:topic/cursors/gone", None, {"delete"}, "cursor"),
     ("GET", "/v0/topics/:topic/records/1", None, {"read"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE}}, {"write"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE_WITH_CONFIG}}, {"write", "admin"}, "name"),
@@ -64,6 +68,9 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
 ]
 
 
+_OF_A_TOPIC: Final = ("name", "queue", "worker", "cursor")
+
+
 def key_name(scopes: tuple[str, ...], prefix: str) -> str:
     return "key-" + "-".join(scopes) + ("-limited" if prefix else "")
 
@@ -78,6 +85,8 @@ def daemon() -> Iterator[DaemonProcess]:
     with daemon_process(environ=clean_environment(TOPICS_API_KEYS=entries())) as process:
         for name in (MINE, FOREIGN, "zone", "zoo", "tenant4", "tenant43:log"):
             assert ask(process, "POST", f"/v0/topics/{name}", WRITE, "full").status == 201
+        for name in (MINE, FOREIGN):
+            assert ask(process, "PUT", f"/v0/topics/{name}/cursors/place", {"seq": 1}, "full").status == 201
         for name in QUEUES:
             assert ask(process, "PUT", f"/v0/topics/{name}", {"type": "queue"}, "full").status == 201
         yield process
@@ -100,9 +109,13 @@ def with_name(value: Any, name: str) -> Any:
     return json.loads(json.dumps(value).replace(":topic", name)) if value is not None else None
 
 
+def _as_param(found: re.Match[str]) -> str:
+    return f"{found[1].partition('/')[0]}/:param"
+
+
 def test_the_table_has_a_row_for_each_route() -> None:
     routes = {("/" + "/".join(path), method) for path, methods in ROUTES.items() for method in methods}
-    rows = {(re.sub("records/1$", "records/:param", path), method) for method, path, *_ in ROWS}
+    rows = {(re.sub("(records/1|cursors/[a-z]+)$", _as_param, path), method) for method, path, *_ in ROWS}
     assert routes == rows
 
 
@@ -114,9 +127,10 @@ def test_each_cell_of_the_table(daemon: DaemonProcess, scopes: tuple[str, ...], 
     for method, path, body, needed, kind in ROWS:
         if kind == "session":
             continue
-        names = (NONE, NEITHER) if method == "DELETE" else QUEUES if kind in ("queue", "worker") else (MINE, FOREIGN)
+        drops = method == "DELETE" and kind != "cursor"
+        names = (NONE, NEITHER) if drops else QUEUES if kind in ("queue", "worker") else (MINE, FOREIGN)
         for name in names:
-            foreign = kind == "whole" or (kind in ("name", "queue", "worker") and not name.startswith(prefix))
+            foreign = kind == "whole" or (kind in _OF_A_TOPIC and not name.startswith(prefix))
             refused = not needed <= set(scopes) or (bool(prefix) and foreign)
             if kind == "worker" and not refused:
                 assert stream_status(daemon, path.replace(":topic", name) + "?node=n", key) == 200

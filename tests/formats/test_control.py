@@ -9,6 +9,7 @@ from engine.formats.control import (
     ConfigBody,
     ControlBody,
     CreateBody,
+    CursorPutBody,
     DeleteBody,
     DropBody,
     GapBody,
@@ -28,6 +29,8 @@ BODIES: list[tuple[FrameType, ControlBody]] = [
     (FrameType.GAP, GapBody(first=1, last=2**64 - 1, reason=Reason.CRASH)),
     (FrameType.MARK, MarkBody(heads=[(1, 5)], quiet=[1, 2])),
     (FrameType.RESERVE, ReserveBody(upto=65536)),
+    (FrameType.CURSOR_PUT, CursorPutBody(name="reader", seq=7)),
+    (FrameType.CURSOR_PUT, CursorPutBody(name="reader", seq=None)),
 ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +20,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 HEARTBEAT_MS_DEFAULT: Final = 15_000
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
+LIST_PAGE_DEFAULT: Final = 100
 NODES_MAX: Final = 256
 """Nodes that one reader may leave out."""
 
@@ -51,6 +55,28 @@ def heartbeat_of(heartbeat_ms: int | None) -> float:
     """After how many seconds of silence a stream shows life, clamped."""
     asked = in_range(heartbeat_ms, "heartbeat_ms", HEARTBEAT_MS_DEFAULT)
     return min(max(asked, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX) / 1000
+
+
+def page_size(query: dict[str, str], limits: Limits) -> int:
+    """How many entries one page of a list has."""
+    size = number(query["page_size"], "page_size") if "page_size" in query else LIST_PAGE_DEFAULT
+    return min(size or LIST_PAGE_DEFAULT, limits.list_page)
+
+
+def list_cursor(name: str) -> str:
+    """Where the next page of a list begins: behind this name."""
+    return base64.urlsafe_b64encode(name.encode()).rstrip(b"=").decode()
+
+
+def read_list_cursor(text: str, is_name: Callable[[str], bool]) -> str:
+    """The name in a list cursor, or the 400 of what none can be."""
+    try:
+        name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
+    except (binascii.Error, UnicodeError) as error:
+        raise invalid("cursor is not one that a list has given", "cursor") from error
+    if not is_name(name):
+        raise invalid("cursor is not one that a list has given", "cursor")
+    return name
 
 
 def check_config_names(caller: Caller, changes: ConfigChanges) -> None:

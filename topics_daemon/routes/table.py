@@ -21,6 +21,7 @@ from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
 from topics_daemon.routes import (
     admin,
+    cursors,
     delete,
     diff,
     exports,
@@ -110,6 +111,12 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "topics", _ANY_NAME, "requeue"): {"POST": Route(handler=queue.requeue, scope=_BOTH, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "work"): {"GET": Route(handler=work.work, scope=_BOTH, stream=True)},
     ("v0", "topics", _ANY_NAME, "leases"): {"GET": Route(handler=queue.leases, scope=Scope.READ)},
+    ("v0", "topics", _ANY_NAME, "cursors"): {"GET": Route(handler=cursors.list_cursors, scope=Scope.READ)},
+    ("v0", "topics", _ANY_NAME, "cursors", _ANY_PARAM): {
+        "GET": Route(handler=cursors.get_cursor, scope=Scope.READ),
+        "PUT": Route(handler=cursors.put_cursor, scope=Scope.WRITE, body=Body.REQUIRED),
+        "DELETE": Route(handler=cursors.drop_cursor, scope=Scope.DELETE),
+    },
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
     ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},

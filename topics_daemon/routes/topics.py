@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from engine.core import Ticket
-from engine.errors import invalid
 from engine.names import is_topic_name
 from engine.types import TopicDropped, TopicPut, TopicState
 from topics_daemon.answers import NDJSON, json_answer, respond
 from topics_daemon.decode import check_names, decode_changes
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
-from topics_daemon.routes.asked import check_config_names, flag, number
+from topics_daemon.routes.asked import check_config_names, flag, list_cursor, page_size, read_list_cursor
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -135,15 +132,14 @@ def list_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     warnings: list[str] = []
     query = head.query
     check_names(query, _LIST_QUERY, warnings)
-    size = number(query["page_size"], "page_size") if "page_size" in query else LIST_PAGE_DEFAULT
-    size = min(size or LIST_PAGE_DEFAULT, daemon.limits.list_page)
-    after = _read_cursor(query["cursor"]) if "cursor" in query else ""
+    size = page_size(query, daemon.limits)
+    after = read_list_cursor(query["cursor"], is_topic_name) if "cursor" in query else ""
     daemon.reading()
     states, following = _listed(daemon, head.caller.ranges(query.get("prefix", "")), size, after)
     rows = [_row(state) for state in states]
     page: dict[str, Any] = {}
     if following is not None:
-        page["next_cursor"] = base64.urlsafe_b64encode(following.encode()).rstrip(b"=").decode()
+        page["next_cursor"] = list_cursor(following)
     if wants_lines(head):
         encode = msgspec.json.encode
         lines = [encode(row) for row in rows]
@@ -166,14 +162,3 @@ def _row(state: TopicState) -> dict[str, Any]:
     row = {name: getattr(state, name, None) for name in _LISTED}
     row["durable"], row["durability"] = state.config.durable, state.config.durability
     return row
-
-
-def _read_cursor(text: str) -> str:
-    """The name in a list cursor."""
-    try:
-        name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
-    except (binascii.Error, UnicodeError) as error:
-        raise invalid("cursor is not one that a list has given", "cursor") from error
-    if not is_topic_name(name):
-        raise invalid("cursor is not one that a list has given", "cursor")
-    return name
