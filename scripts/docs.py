@@ -17,6 +17,7 @@ import msgspec
 
 from engine.errors import RETRYABLE, STATUS, Code, StoreError
 from engine.types import TopicConfig
+from scripts import completions, manual
 from topics_cli import exits
 from topics_cli.options import Command, Option
 from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
@@ -336,6 +337,10 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/command-line.md": command_line_page,
     "docs/reference/routes.md": routes_page,
     "docs/adr/README.md": adr_index,
+    "completions/bash/topics": completions.bash,
+    "completions/zsh/_topics": completions.zsh,
+    "completions/fish/topics.fish": completions.fish,
+    **manual.PAGES,
 }
 
 

@@ -30,11 +30,20 @@ def main(argv: list[str] | None = None) -> int:
         plain = maybe_parse(words, COMMANDS, COMMON)
         if plain is not None:
             return run(*plain)
+        _have_site()
         from topics_cli.full import run_full
 
         return run_full(words)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
+
+
+def _have_site() -> None:
+    """Do what our interpreter left out at its start (`-S`): the libraries of the full program may need it."""
+    if "site" not in sys.modules:
+        import site
+
+        site.main()
 
 
 def run(command: Command, values: dict[str, Any]) -> int:

@@ -62,15 +62,25 @@ class Option:
 class Argument:
     """A positional argument."""
 
-    __slots__ = ("help", "kind", "many", "metavar", "name", "required")
+    __slots__ = ("choices", "help", "kind", "many", "metavar", "name", "required")
 
-    def __init__(self, metavar: str, help: str, *, kind: str = TEXT, required: bool = True, many: bool = False) -> None:
+    def __init__(
+        self,
+        metavar: str,
+        help: str,
+        *,
+        kind: str = TEXT,
+        required: bool = True,
+        many: bool = False,
+        choices: tuple[str, ...] = (),
+    ) -> None:
         self.name = metavar.lower()
         self.metavar = metavar
         self.help = help
         self.kind = kind
         self.required = required
         self.many = many
+        self.choices = choices
 
     @property
     def default(self) -> Any:
@@ -79,7 +89,7 @@ class Argument:
 
     def read(self, word: str) -> Any:
         """The value that a word stands for; ValueError says what is wrong with it."""
-        return read(self.kind, word, ())
+        return read(self.kind, word, self.choices)
 
 
 class Command:

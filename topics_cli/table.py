@@ -271,7 +271,7 @@ _DLQ = Command(
     "Dead letters of a queue: ls, show, requeue, purge.",
     "topics_cli.commands.dlq:dlq",
     arguments=(
-        Argument("ACTION", "ls, show, requeue or purge."),
+        Argument("ACTION", "What to do.", kind=CHOICE, choices=("ls", "show", "requeue", "purge")),
         Argument("QUEUE", "A queue with dead letters, or the dead-letter topic itself."),
         Argument("SEQ", "Seqs of dead letters.", kind=NUMBER, required=False, many=True),
     ),
