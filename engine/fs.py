@@ -50,7 +50,7 @@ class Fs(Protocol):
         """Read until `length` bytes or the end of the file; EINTR and short reads are retried."""
         ...
 
-    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         """As `pread`, but None when the disk would have to be asked; where the system cannot tell, it reads."""
         ...
 
@@ -168,7 +168,7 @@ class OsFs:
             have += len(part)
         return b"".join(parts)
 
-    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         buffer = bytearray(length)
         try:
             have = os.preadv(handle, (buffer,), offset, os.RWF_NOWAIT) if self._nowait else -1
@@ -183,7 +183,8 @@ class OsFs:
             return self.pread(handle, length, offset)
         if have < length and offset + have < self.size(handle):
             return None
-        return bytes(memoryview(buffer)[:have])
+        del buffer[have:]
+        return buffer
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         return os.pwritev(handle, buffers, offset)

@@ -219,7 +219,7 @@ class PageRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Page(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One page: rendered bytes and where they end."""
 
-    pieces: list[bytes]
+    pieces: list[bytes | memoryview]
     """Joined, they are the records: `a,b,c` (no brackets), or lines that each end in a line feed."""
     count: int
     from_seq: int

@@ -1,7 +1,8 @@
 """Reading segments and pieces: rows, chunks of records, tags, deletions. Everything is checked after it was read.
 
-A page asks for chunks, whose 64-record sums are checked as a whole; only where a sum fails are records looked at one by
-one, so that one flipped bit costs the records it lies in and nothing else. Index rows that do not check are made again
+A page asks for a stretch of rows and gets it in as few chunks as it may: one read, no copy, and a check of each of the
+64-record sums. Only where a sum fails are records looked at one by one, so that one flipped bit costs the records it
+lies in and nothing else. Index rows that do not check are made again
 from the data, as far as that can be proven (`engine.segment.mend`), and the segment is then `worn`.
 
 A `SegmentFiles` is for one thread: it closes the file used longest ago when it opens one too many. Jobs in a pool make
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import errno
 from array import array
+from bisect import bisect_right
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
@@ -46,12 +48,20 @@ MENDED_MAX: Final = 4
 """Indexes made again from data that are kept."""
 FILTER_FIRST: Final = 4096
 """What is read of a `.tags` file at first: most filters are shorter."""
+CHUNK_BYTES: Final = 1 << 20
+"""A chunk is ended before it has more bytes of records, where a sum allows that."""
 _GONE: Final = (errno.EIO, errno.ENOENT, errno.ENODATA, errno.EUCLEAN)
 """Errors that say that the disk has lost the bytes; all others are the caller's."""
 
 
+_GROUP_LEN: Final = SUM_ROWS * ROW_LEN
+"""Bytes of the rows that one sum covers."""
+_COMMA: Final = b","
 _MISSING: Final = -1
 """Stands for the handle of a file that is not there."""
+
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 
 class DamagedSegment(StoreDamaged):
@@ -75,14 +85,25 @@ class Rows:
     …_lens              lengths of the parts, None where no record of the segment has one
     """
 
-    __slots__ = ("bounds", "count", "first_row", "meta_lens", "node_lens", "tag_lens", "ts")
+    __slots__ = ("_offsets", "count", "first_row", "meta_lens", "node_lens", "tag_lens", "ts")
 
-    def __init__(self, first_row: int, bounds: array[int], rows: RowView, begin: int, end: int) -> None:
+    def __init__(self, first_row: int, columns: _Columns, begin: int, end: int) -> None:
         self.first_row = first_row
         self.count = end - begin
-        self.bounds = bounds
-        self.ts = rows.tss(begin, end)
-        self.node_lens, self.meta_lens, self.tag_lens = rows.parts(begin, end)
+        self._offsets = columns.offsets[begin : end + 1]
+        tss = columns.tss
+        self.ts = tss if isinstance(tss, int) else tss[begin:end]
+        nodes, metas, tags = columns.parts
+        self.node_lens = None if nodes is None else nodes[begin:end]
+        self.meta_lens = None if metas is None else metas[begin:end]
+        self.tag_lens = None if tags is None else tags[begin:end]
+
+    @property
+    def bounds(self) -> array[int]:
+        """Made when it is asked for: of a chunk that is taken whole nobody does."""
+        if self._offsets[0]:
+            self._offsets = minus(self._offsets, self._offsets[0])
+        return self._offsets
 
 
 class Chunk(Rows):
@@ -90,9 +111,20 @@ class Chunk(Rows):
 
     __slots__ = ("data",)
 
-    def __init__(self, first_row: int, bounds: array[int], rows: RowView, begin: int, end: int, data: bytes) -> None:
-        super().__init__(first_row, bounds, rows, begin, end)
+    def __init__(self, first_row: int, columns: _Columns, begin: int, end: int, data: bytes | bytearray) -> None:
+        super().__init__(first_row, columns, begin, end)
         self.data = data
+
+
+class _Columns:
+    """All columns of rows that were read together, of which each chunk takes its slice."""
+
+    __slots__ = ("offsets", "parts", "tss")
+
+    def __init__(self, rows: RowView) -> None:
+        self.offsets = rows.bounds()
+        self.tss = rows.tss(0, rows.count)
+        self.parts = rows.parts(0, rows.count)
 
 
 class SegmentFiles:
@@ -132,46 +164,75 @@ class SegmentFiles:
 
     def rows(self, segment: Segment, start: int, stop: int) -> Rows:
         """The rows `start … stop - 1`, from `.idx` alone. Raises `DamagedSegment`, `StoreForeign`, `OSError`."""
-        first, rows = self._rows(segment, start, stop)
-        bounds = rows.bounds()[start - first : stop - first + 1]
-        return Rows(start, minus(bounds, bounds[0]), rows, start - first, stop - first)
+        first, rows, _ = self._rows(segment, start, stop)
+        return Rows(start, _Columns(rows), start - first, stop - first)
 
     def chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool = False) -> list[Chunk] | None:
-        """The chunks (of `CHUNK_RECORDS` rows, the last may be shorter) that hold the rows `start … stop - 1`.
+        """The records `start … stop - 1`, and those around them that the same sums cover, in chunks of `CHUNK_BYTES`.
 
         None when `nowait` and the disk would have to be asked. Raises `DamagedSegment` for rows that are not in
         `segment.bad` yet, `StoreForeign`, `OSError`.
         """
-        start -= start % CHUNK_RECORDS
-        stop = min(-(-stop // CHUNK_RECORDS) * CHUNK_RECORDS, segment.count)
         handle = self._open_data(segment, nowait=nowait)
         if handle is None:
             return None
-        _, rows = self._rows(segment, start, stop)
-        all_bounds = rows.bounds()
-        sums = self._sums(segment, start, stop)
-        chunks, bad = [], []
-        for at in range(0, stop - start, CHUNK_RECORDS):
-            upto = min(at + CHUNK_RECORDS, stop - start)
-            base = all_bounds[at]
-            bounds = minus(all_bounds[at : upto + 1], base)
-            data = self._data(handle, segment, base, bounds, nowait=nowait)
+        first, rows, sums = self._rows(segment, start, stop)
+        columns = _Columns(rows)
+        offsets = columns.offsets
+        chunks: list[Chunk] = []
+        bad: list[int] = []
+        at = 0
+        while at < rows.count:
+            upto = _chunk_end(offsets, at)
+            data = self._data(handle, segment, offsets[at : upto + 1], nowait=nowait)
             if data is None:
                 return None
-            known = segment.bad and any(a < start + upto and b >= start + at for a, b in segment.bad)
-            if known or not _checks(data, bounds, sums, at):
-                data, news = _located(segment, start + at, bounds, rows.checks()[at:upto], data)
-                segment.worn = segment.worn or not known
-                if not (news or known or _checks(data, bounds, sums, at)) and self._sums_check(segment):
-                    # No record alone is to blame, yet together they are not what was written.
-                    news = [start + row for row, length in enumerate(rows.lengths()[at:upto], at) if length]
+            if segment.bad or not _checks(data, offsets, sums, at, upto):
+                data, news = self._located(segment, first, rows, sums, at, upto, bytearray(data))
                 bad += news
-            chunks.append(Chunk(start + at, bounds, rows, at, upto, data))
+            chunks.append(Chunk(first + at, columns, at, upto, data))
+            at = upto
         if bad:
             raise DamagedSegment(
                 segment, segment.data_path, ranges_of(bad), f"{len(bad)} records fail their checks or cannot be read"
             )
         return chunks
+
+    def _located(
+        self, segment: Segment, first: int, rows: RowView, sums: array[int], at: int, upto: int, data: bytearray
+    ) -> tuple[bytearray, list[int]]:
+        """Look for what is wrong in the data of the rows `at … upto - 1` of those that were read, of which row `first`
+        of the segment is the first one: the data, with what is bad blanked out and commas put right, and which rows of
+        the segment are bad and not known to be."""
+        offsets, checks = rows.bounds(), rows.checks()
+        base, bad = offsets[at], []
+        for begin in range(at, upto, SUM_ROWS):
+            end = min(begin + SUM_ROWS, upto)
+            if offsets[end] > offsets[begin] > base:
+                border = slice(offsets[begin] - base - 1, offsets[begin] - base)
+                segment.worn = segment.worn or data[border] != _COMMA
+                data[border] = _COMMA
+            known = any(low < first + end and high >= first + begin for low, high in segment.bad)
+            if not known and _checks(memoryview(data)[offsets[begin] - base :], offsets, sums, begin, end):
+                continue
+            segment.worn = segment.worn or not known
+            news = []
+            for row in range(begin, end):
+                start, stop = offsets[row] - base, offsets[row + 1] - base
+                if stop == start:
+                    continue
+                if _within(segment.bad, first + row):
+                    data[start : stop - 1] = bytes(stop - 1 - start)
+                elif xxh3_64_intdigest(memoryview(data)[start : stop - 1]) & LOW != checks[row]:
+                    news.append(first + row)
+                if stop - 1 < len(data):
+                    data[stop - 1 : stop] = _COMMA
+            group = memoryview(data)[offsets[begin] - base :]
+            if not (news or known or _checks(group, offsets, sums, begin, end)) and self._sums_check(segment):
+                # No record alone is to blame, yet together they are not what was written.
+                news = [first + row for row in range(begin, end) if offsets[row + 1] > offsets[row]]
+            bad += news
+        return data, bad
 
     def tag_rows(self, segment: Segment, needle: Needle) -> array[int]:
         """The rows whose tag passes, ascending, dead records' included: from `.tags`, else by looking at all of them.
@@ -183,7 +244,7 @@ class SegmentFiles:
             return rows
         found = array("I")
         for at in range(0, segment.count, CHUNK_RECORDS):
-            for chunk in self.chunks(segment, at, at + 1) or ():
+            for chunk in self.chunks(segment, at, min(at + CHUNK_RECORDS, segment.count)) or ():
                 found.extend(_tagged(chunk, needle))
         return found
 
@@ -238,7 +299,7 @@ class SegmentFiles:
                 read = fs.pread_nowait if nowait else fs.pread
                 header = read(handle, FILE_HEADER_LEN, 0)
                 if header is not None:
-                    check_header(header, segment, path, kind, self._store_id)
+                    check_header(bytes(header), segment, path, kind, self._store_id)
             except BaseException as error:
                 if not isinstance(error, OSError) or error.errno not in _GONE:
                     fs.close(handle)
@@ -283,27 +344,25 @@ class SegmentFiles:
         offset, end = start // SUM_ROWS * SUM_LEN, sums_len(stop)
         return array("Q", self._piece(segment, segment.sums_offset + offset, end - offset))
 
-    def _rows(self, segment: Segment, start: int, stop: int) -> tuple[int, RowView]:
-        """The groups of rows that hold `start … stop - 1`, and which row is their first."""
+    def _rows(self, segment: Segment, start: int, stop: int) -> tuple[int, RowView, array[int]]:
+        """The groups of rows that hold `start … stop - 1`: which row is their first, the rows, and their sums."""
         first = start - start % SUM_ROWS
         last = min(-(-stop // SUM_ROWS) * SUM_ROWS, segment.count)
+        sums = self._sums(segment, first, last)
         if segment not in self._mended:
             rows = self._piece(segment, segment.rows_offset + first * ROW_LEN, (last - first) * ROW_LEN)
-            sums = self._sums(segment, first, last)
             view = memoryview(rows)
-            for at in range(0, last - first, SUM_ROWS):
-                if xxh3_64_intdigest(view[at * ROW_LEN : (at + SUM_ROWS) * ROW_LEN]) != sums[2 * at // SUM_ROWS]:
-                    self._mend(segment)
-                    break
-            else:
-                return first, RowView(rows, segment.flags)
+            found = [xxh3_64_intdigest(view[at : at + _GROUP_LEN]) for at in range(0, len(rows), _GROUP_LEN)]
+            if found == sums[0::2].tolist():
+                return first, RowView(rows, segment.flags), sums
+            self._mend(segment)
         all_rows, bad = self._mended[segment]
         news = [row for a, b in bad for row in range(max(a, first), min(b + 1, last)) if not _within(segment.bad, row)]
         if news:
             raise DamagedSegment(
                 segment, segment.idx_path, ranges_of(news), f"the index of {len(news)} records cannot be made again"
             )
-        return first, RowView(all_rows[first * ROW_LEN : last * ROW_LEN], segment.flags)
+        return first, RowView(all_rows[first * ROW_LEN : last * ROW_LEN], segment.flags), sums
 
     def _mend(self, segment: Segment) -> None:
         """Make the rows that do not check again, from the data."""
@@ -330,35 +389,47 @@ class SegmentFiles:
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
-    def _data(self, handle: int, segment: Segment, base: int, bounds: array[int], *, nowait: bool) -> bytes | None:
-        """The bytes of a chunk, zeros where there are none; None when `nowait` and they are not at hand."""
-        length = max(bounds[-1] - 1, 0)
+    def _data(self, handle: int, segment: Segment, offsets: array[int], *, nowait: bool) -> bytes | bytearray | None:
+        """The bytes of the records at `offsets`, zeros where there are none; None when `nowait` and they are not at
+        hand."""
+        length = max(offsets[-1] - offsets[0] - 1, 0)
         if handle == _MISSING:
             return bytes(length)
-        offset = segment.data_offset + base
+        at = segment.data_offset + offsets[0]
+        data: bytes | bytearray | None
         try:
-            data = self._fs.pread_nowait(handle, length, offset) if nowait else self._fs.pread(handle, length, offset)
+            data = self._fs.pread_nowait(handle, length, at) if nowait else self._fs.pread(handle, length, at)
         except OSError as error:
             if error.errno not in _GONE:
                 raise
-            data = self._piecewise(handle, offset, bounds)
+            data = self._piecewise(handle, segment.data_offset, offsets)
         if data is not None and len(data) < length:
             return data.ljust(length, b"\0")
         return data
 
-    def _piecewise(self, handle: int, offset: int, bounds: array[int]) -> bytes:
-        """The bytes of a chunk, record by record, because not all of them can be read."""
-        data = bytearray(max(bounds[-1] - 1, 0))
-        for at, upto in pairwise(bounds):
-            if upto > at:
-                try:
-                    part = self._fs.pread(handle, upto - at - 1, offset + at)
-                except OSError as error:
-                    if error.errno not in _GONE:
-                        raise
-                    continue
-                data[at : at + len(part)] = part
-        return bytes(data)
+    def _piecewise(self, handle: int, offset: int, offsets: array[int]) -> bytearray:
+        """The same of what cannot be read at once: a few records at a time, and where that fails one by one."""
+        data = bytearray(max(offsets[-1] - offsets[0] - 1, 0))
+        last = len(offsets) - 1
+        for begin in range(0, last, SUM_ROWS):
+            end = min(begin + SUM_ROWS, last)
+            if not self._read_into(data, handle, offset, offsets[0], (offsets[begin], offsets[end])):
+                for bounds in pairwise(offsets[begin : end + 1]):
+                    self._read_into(data, handle, offset, offsets[0], bounds)
+        return data
+
+    def _read_into(self, data: bytearray, handle: int, offset: int, base: int, bounds: tuple[int, int]) -> bool:
+        """Read what lies between two offsets to its place in `data`; False when the disk has lost some of it."""
+        start, length = bounds[0], bounds[1] - bounds[0] - 1
+        if length > 0:
+            try:
+                part = self._fs.pread(handle, length, offset + start)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                return False
+            data[start - base : start - base + len(part)] = part
+        return True
 
     def _sums_check(self, segment: Segment) -> bool:
         """Whether the sums are those that were written."""
@@ -412,37 +483,27 @@ def read_deletes(fs: Fs, store_id: bytes, segment: Segment, version: int, digest
     return ranges
 
 
-def _checks(data: bytes, bounds: array[int], sums: array[int], at: int) -> bool:
-    """Whether the data of a chunk matches its sums; `at` is where the chunk begins among the rows that `sums` cover."""
+def _chunk_end(offsets: array[int], at: int) -> int:
+    """Where the chunk ends that begins with row `at`: where a sum does, or all rows do."""
+    last = len(offsets) - 1
+    upto = bisect_right(offsets, offsets[at] + CHUNK_BYTES, at + 1) - 1
+    return last if upto == last else min(max(upto - (upto - at) % SUM_ROWS, at + SUM_ROWS), last)
+
+
+def _checks(data: Bytes, offsets: array[int], sums: array[int], at: int, upto: int) -> bool:
+    """Whether the data of the rows `at … upto - 1` of those that `offsets` and `sums` cover is what was written: the
+    sums, and the commas between what they cover. `data` begins with row `at`."""
     view = memoryview(data)
-    last = len(bounds) - 1
-    for row in range(0, last, SUM_ROWS):
-        start, stop = bounds[row], bounds[min(row + SUM_ROWS, last)]
-        if stop > start and xxh3_64_intdigest(view[start : stop - 1]) != sums[2 * (at + row) // SUM_ROWS + 1]:
-            return False
+    base = start = offsets[at]
+    for row in range(at, upto, SUM_ROWS):
+        stop = offsets[min(row + SUM_ROWS, upto)]
+        if stop > start:
+            if xxh3_64_intdigest(view[start - base : stop - base - 1]) != sums[2 * row // SUM_ROWS + 1]:
+                return False
+            if start > base and data[start - base - 1 : start - base] != _COMMA:
+                return False
+        start = stop
     return True
-
-
-def _located(
-    segment: Segment, first_row: int, bounds: array[int], checks: array[int], data: bytes
-) -> tuple[bytes, list[int]]:
-    """Look at each record of a chunk: the data with what is bad blanked out and commas put right, and the rows that
-    are bad and not known to be.
-
-    Called when a sum fails. When every record checks, the commas alone were hit, or the sum.
-    """
-    fixed = bytearray(data)
-    news = []
-    for row, ((start, stop), check) in enumerate(zip(pairwise(bounds), checks, strict=True), first_row):
-        if stop == start:
-            continue
-        if _within(segment.bad, row):
-            fixed[start : stop - 1] = bytes(stop - 1 - start)
-        elif xxh3_64_intdigest(data[start : stop - 1]) & LOW != check:
-            news.append(row)
-        if stop - 1 < len(fixed):
-            fixed[stop - 1] = 0x2C
-    return bytes(fixed), news
 
 
 def _within(ranges: Ranges, row: int) -> bool:
@@ -456,5 +517,5 @@ def _tagged(chunk: Chunk, needle: Needle) -> list[int]:
     return [
         chunk.first_row + index
         for index, size in enumerate(chunk.tag_lens)
-        if size and needle.accepts(data[bounds[index + 1] - 2 - size : bounds[index + 1] - 2])
+        if size and needle.accepts(bytes(data[bounds[index + 1] - 2 - size : bounds[index + 1] - 2]))
     ]

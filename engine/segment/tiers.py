@@ -251,7 +251,7 @@ class TieredFs:
             return self.fs.pread(handle, length, offset)
         return self.tier.get_range(self._cold[handle], offset, length)
 
-    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         return self.fs.pread_nowait(handle, length, offset) if handle >= 0 else None
 
     def size(self, handle: int) -> int:

@@ -60,7 +60,7 @@ class Patched(NoWrites):
             return self._open[handle][offset : offset + length]
         return self._fs.pread(handle, length, offset)
 
-    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         if handle >= _NEVER:
             return self._open[handle][offset : offset + length]
         return self._fs.pread_nowait(handle, length, offset)

@@ -402,7 +402,7 @@ def records_of(look: FileLook, segment: Segment) -> Iterator[SealedRecord]:
     with SegmentFiles(look.fs, look.store_id) as files:
         for at in range(0, segment.count, CHUNK_RECORDS):
             try:
-                chunks = files.chunks(segment, at, at + 1) or ()
+                chunks = files.chunks(segment, at, min(at + CHUNK_RECORDS, segment.count)) or ()
             except (StoreDamaged, OSError):
                 return
             for chunk in chunks:
@@ -412,7 +412,7 @@ def records_of(look: FileLook, segment: Segment) -> Iterator[SealedRecord]:
                     if stop > start and not within(segment.bad, chunk.first_row + row):
                         ts = chunk.ts if isinstance(chunk.ts, int) else chunk.ts[row]
                         seq = segment.first_seq + chunk.first_row + row
-                        yield SealedRecord(seq, ts, offset + start, chunk.data[start : stop - 1])
+                        yield SealedRecord(seq, ts, offset + start, bytes(chunk.data[start : stop - 1]))
 
 
 def offset_of(files: SegmentFiles, segment: Segment, row: int) -> int:

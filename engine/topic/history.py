@@ -1,8 +1,8 @@
 """What memory holds of sealed blocks, whose records lie in segments, and how it gets there.
 
-A sealed block is read a *part* at a time: the 256 rows around a record (`CHUNK_RECORDS`), as a hot block that nobody
-writes to. Parts, and the larger sets of tags, are kept as long as there is room (least recently used first out, see
-`Cache.shrink`); of index rows and of tag look-ups the last few are.
+A sealed block is read a *part* at a time: a stretch of rows, as long as the reader wants it, as a hot block that nobody
+writes to. Parts never overlap, and begin and end where sums do. They, and the larger sets of tags, are kept as long as
+there is room (least recently used first out, see `Cache.shrink`); of index rows and of tag look-ups the last few are.
 
     reader ─► part ─► is it kept? ─► does the page cache have it (`nowait`)? ─► NotCached(job)
                                           job.run(fs), off the loop ─► Core.read_done(job) ─► the reader asks again
@@ -17,16 +17,18 @@ Damage is met by jobs: what a look without waiting stumbles over is left for the
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.errors import StoreDamaged, StoreForeign
+from engine.formats.segment import SUM_ROWS
 from engine.fragment import digits
 from engine.fs import Fs
 from engine.segment.reader import Chunk, DamagedSegment, Rows, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
-from engine.topic.block import WEIGHT_FIXED, Block, counted_between
+from engine.topic.block import WEIGHT_FIXED, Block, Bytes, Lens, counted_between
 
 if TYPE_CHECKING:
     from engine.topic.cache import Cache
@@ -115,30 +117,35 @@ class ReadJob:
 class Part(Block):
     """Rows of a sealed block as a hot block; rows without a record (dead when they were sealed) take no bytes in it."""
 
-    __slots__ = ("_holed", "_tss")
+    __slots__ = ("_chunk", "_may_be_holed", "_tss")
 
     def __init__(self, segment: Segment, chunk: Chunk) -> None:
-        bounds, count, tss = chunk.bounds, chunk.count, chunk.ts
+        count, tss = chunk.count, chunk.ts
         self.first_seq = segment.first_seq + chunk.first_row
         self.count = count
         self._tss = tss
         self.first_ts = tss if isinstance(tss, int) else tss[0]
         self.last_ts = tss if isinstance(tss, int) else tss[-1]
-        self._holed = segment.present != segment.count and len(set(bounds)) <= count
+        self._may_be_holed = segment.present != segment.count
         self.live = self.live_bytes = 0
         self.shard, self.lsns, self.counts, self.segment = 0, None, None, None
         self.queued = self.open = self.sealing = False
         self.touched = True
         self.data = chunk.data
-        self._bounds, self._strides, self._bare = bounds, None, None
+        self._chunk = chunk
+        self._bounds = self._strides = self._bare = None
         columns = (chunk.node_lens, chunk.meta_lens, chunk.tag_lens)
         self.node_lens, self.meta_lens, self.tag_lens = (
             None if lens is None or not any(lens) else lens for lens in columns
         )
         self.tagged = self.tag_lens is not None
         self.known_tags = None
-        arrays = sum(4 * len(lens) for lens in (bounds, *columns) if lens is not None)
-        self.weight = WEIGHT_FIXED + len(chunk.data) + arrays + (0 if isinstance(tss, int) else 8 * count)
+        width = 4 + (0 if isinstance(tss, int) else 8) + sum(4 for lens in columns if lens is not None)
+        self.weight = WEIGHT_FIXED + len(chunk.data) + width * count
+
+    def whole(self) -> tuple[Bytes, Lens]:
+        assert self.data is not None, "a part is hot"
+        return self.data, self._chunk.bounds
 
     def ts_at(self, index: int) -> int:
         tss = self._tss
@@ -146,7 +153,11 @@ class Part(Block):
 
     def _keeps_bare(self, start: int, stop: int) -> bool:
         # Cutting tags joins what is left anew, which would give rows without a record a comma.
-        return not self._holed and super()._keeps_bare(start, stop)
+        return not self._is_holed() and super()._keeps_bare(start, stop)
+
+    def _is_holed(self) -> bool:
+        """Whether some row has no record."""
+        return self._may_be_holed and len(set(self._chunk.bounds)) <= self.count
 
 
 class _Tags:
@@ -163,7 +174,7 @@ class _Tags:
 class History:
     """The sealed blocks' share of a `Cache`."""
 
-    __slots__ = ("_cache", "_kept", "_opener", "_rows", "_tag_rows", "damaged", "files", "held")
+    __slots__ = ("_cache", "_firsts", "_kept", "_opener", "_rows", "_tag_rows", "damaged", "files", "held")
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -175,7 +186,9 @@ class History:
         """Index rows that could not be read where no reader was to be told; somebody has to look after them."""
         self._opener: Opener = _no_files
         self._kept: dict[tuple[Segment, int], Part | _Tags] = {}
-        """By segment and number of the chunk (`_TAGS`: its set of tags), what was used longest ago first."""
+        """By segment and first row (`_TAGS`: its set of tags), what was used longest ago first."""
+        self._firsts: dict[Segment, list[int]] = {}
+        """The first rows of the parts that are kept, in order."""
         self._rows: dict[tuple[Segment, int], Rows] = {}
         self._tag_rows: dict[Segment, dict[tuple[bytes, bool], array[int]]] = {}
 
@@ -196,39 +209,44 @@ class History:
         `wanted` records and `bytes_wanted` bytes from there on. Raises `NotCached`."""
         segment = block.segment
         assert segment is not None, "only sealed blocks have parts"
-        key = (segment, index // CHUNK_RECORDS)
-        part = self._kept.pop(key, None)
-        if part is None:
-            return self._load(segment, index, wanted, min(bytes_wanted, READ_BYTES_MAX)), index % CHUNK_RECORDS
-        self._kept[key] = part
-        assert isinstance(part, Part), "chunks are numbered from 0 on"
-        return part, index % CHUNK_RECORDS
-
-    def _load(self, segment: Segment, index: int, wanted: int, bytes_wanted: int) -> Part:
-        """Read what is at hand, else raise `NotCached`."""
+        firsts = self._firsts.get(segment)
+        at = bisect_right(firsts, index) if firsts else 0
+        if firsts and at:
+            first = firsts[at - 1]
+            part = self._part_at(segment, first)
+            if index - first < part.count:
+                del self._kept[segment, first]
+                self._kept[segment, first] = part  # used last
+                return part, index - first
+        start = index - index % SUM_ROWS
         each = segment.data_len // max(segment.present, 1) + 1
-        stop = index + max(1, min(wanted, bytes_wanted // each + 1))
-        stop = min(-(-stop // CHUNK_RECORDS) * CHUNK_RECORDS, segment.count)
+        stop = index + max(1, min(wanted, min(bytes_wanted, READ_BYTES_MAX) // each + 1))
+        stop = max(start + CHUNK_RECORDS, stop + -stop % SUM_ROWS)
+        next_first = firsts[at] if firsts and at < len(firsts) else segment.count
+        return self._load(segment, start, min(stop, next_first)), index - start
+
+    def _load(self, segment: Segment, start: int, stop: int) -> Part:
+        """Read what is at hand, else raise `NotCached`."""
         if not segment.cold:
             try:
-                chunks = self._files().chunks(segment, index, stop, nowait=True)
+                chunks = self._files().chunks(segment, start, stop, nowait=True)
             except (StoreDamaged, OSError):
                 chunks = None  # the job will meet it again
             if chunks is not None:
                 parts = [Part(segment, chunk) for chunk in chunks]
                 for part in reversed(parts):
-                    self._keep((segment, (part.first_seq - segment.first_seq) // CHUNK_RECORDS), part)
+                    self._keep_part(segment, part)
                 while self.held > 2 * READ_BYTES_MAX and self._cache.over and len(self._kept) > len(parts):
                     self.give_back()
                 return parts[0]
-        raise NotCached(ReadJob(self._opener, [(segment, index, stop)], []))
+        raise NotCached(ReadJob(self._opener, [(segment, start, stop)], []))
 
     def put(self, job: ReadJob, still: Callable[[Segment], bool]) -> None:
         """Keep what a job has read, of the segments that are `still` there."""
         there = {segment for segment in job.segments() if still(segment)}
         for segment, part in job.parts:
             if segment in there:
-                self._keep((segment, (part.first_seq - segment.first_seq) // CHUNK_RECORDS), part)
+                self._keep_part(segment, part)
         for segment, needle, rows in job.tag_rows:
             if segment in there:
                 self._keep_tag_rows(segment, needle, rows)
@@ -387,10 +405,25 @@ class History:
         assert self.files is not None, "somebody said where the segments are"
         return self.files
 
+    def _keep_part(self, segment: Segment, part: Part) -> None:
+        """Keep a part; those that it overlaps, read for somebody else meanwhile, make room for it."""
+        first = part.first_seq - segment.first_seq
+        firsts = self._firsts.setdefault(segment, [])
+        at = bisect_right(firsts, first)
+        while at and self._part_at(segment, firsts[at - 1]).last_seq >= part.first_seq:
+            at -= 1
+            self._drop((segment, firsts[at]))
+        while at < len(firsts) and firsts[at] < first + part.count:
+            self._drop((segment, firsts[at]))
+        insort(self._firsts.setdefault(segment, []), first)
+        self._keep((segment, first), part)
+
+    def _part_at(self, segment: Segment, first: int) -> Part:
+        part = self._kept[segment, first]
+        assert isinstance(part, Part), "rows are numbered from 0 on"
+        return part
+
     def _keep(self, key: tuple[Segment, int], item: Part | _Tags) -> None:
-        older = self._kept.pop(key, None)
-        if older is not None:
-            self._drop(older)
         item.queued = True
         self._kept[key] = item
         self.held += item.weight
@@ -398,9 +431,16 @@ class History:
 
     def give_back(self) -> None:
         """Let go of what was used longest ago."""
-        self._drop(self._kept.pop(next(iter(self._kept))))
+        self._drop(next(iter(self._kept)))
 
-    def _drop(self, item: Part | _Tags) -> None:
+    def _drop(self, key: tuple[Segment, int]) -> None:
+        segment, first = key
+        item = self._kept.pop(key)
+        if first != _TAGS:
+            firsts = self._firsts[segment]
+            firsts.remove(first)
+            if not firsts:
+                del self._firsts[segment]
         item.queued = False
         self.held -= item.weight
         self._cache.bytes_held -= item.weight
@@ -414,10 +454,11 @@ class History:
 
     def forget(self, segment: Segment) -> None:
         """A segment is no block's any more."""
-        for number in range(_TAGS, -(-segment.count // CHUNK_RECORDS)):
-            item = self._kept.pop((segment, number), None)
-            if item is not None:
-                self._drop(item)
+        for first in self._firsts.get(segment, ())[:]:
+            self._drop((segment, first))
+        if (segment, _TAGS) in self._kept:
+            self._drop((segment, _TAGS))
+        for number in range(-(-segment.count // CHUNK_RECORDS)):
             self._rows.pop((segment, number), None)
         self._tag_rows.pop(segment, None)
         if self.files is not None:

@@ -21,12 +21,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from functools import partial
 from itertools import accumulate
+from typing import Final
 
 import msgspec
 
 from engine.fragment import cut, without_breaks
 from engine.limits import SCAN_FACTOR
-from engine.segment.segment import CHUNK_RECORDS
 from engine.tagset import Needle
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.gaps import combined
@@ -35,6 +35,9 @@ from engine.topic.state import Topic, View
 from engine.topic.tags import tagged_in
 from engine.types import Page, PageRequest, Reason, Tombstone
 
+COPIED_BYTES: Final = 4096
+"""Up to so many bytes are copied out of a block: that costs less than a view of them. A view of a block that still
+grows would keep it from growing."""
 _NO_NODES = frozenset[str]()
 _JOIN = b'},{"$seq":'
 _JOIN_LINES = b'}\n{"$seq":'
@@ -74,7 +77,7 @@ def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: in
     stop = shown
     if request.to_seq is not None and request.to_seq < stop:
         stop = request.to_seq
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     count = scanned = 0
     if cursor < stop:
         if tombstone is None and (cursor + 1 < floor or topic.gaps):
@@ -152,7 +155,7 @@ class _Reading:
 
     __slots__ = ("bytes_left", "bytes_read", "count", "limit_left", "pieces", "request", "scanned", "topic")
 
-    def __init__(self, topic: Topic, request: PageRequest, pieces: list[bytes]) -> None:
+    def __init__(self, topic: Topic, request: PageRequest, pieces: list[bytes | memoryview]) -> None:
         self.topic = topic
         self.request = request
         self.pieces = pieces
@@ -221,6 +224,7 @@ class _Reading:
             block = blocks[index]
             index += 1
             data = block.data
+            piece: bytes | memoryview
             if data is None:
                 whole, block = block, self._readable(block, seq, min(stop - seq + 1, limit), room)
                 data = block.data
@@ -270,18 +274,17 @@ class _Reading:
         budget = self.request.limit * SCAN_FACTOR
         rows = sieve.rows(history, block)
         while start < stop and self.limit_left and self.scanned < budget:
-            end = min(stop, start - start % CHUNK_RECORDS + CHUNK_RECORDS)
             wanted = self.limit_left
             if rows is not None:
                 # Only parts that have a record with the tag are read.
                 at = bisect_left(rows, start)
-                end = stop if at == len(rows) else min(stop, rows[at] - rows[at] % CHUNK_RECORDS)
+                end = stop if at == len(rows) else min(stop, rows[at])
                 if end > start:
                     passed = min(end, start + budget - self.scanned)
                     self.scanned += passed - start
                     start = passed
                     continue
-                end, wanted = min(stop, start - start % CHUNK_RECORDS + CHUNK_RECORDS), 1
+                wanted = 1
             elif sieve.nodes or sieve.needle is not None:
                 wanted = min(max(wanted, self.scanned), budget - self.scanned)
             try:
@@ -290,6 +293,7 @@ class _Reading:
                 if self.bytes_read < READ_BYTES_MAX:
                     raise
                 return start  # a page that has looked at so much may end; the next one goes on
+            end = min(stop, start + part.count - offset)
             self.bytes_read += part.weight
             take = self._take if sieve.passes_all(part) else partial(self._sift, sieve)
             examined = start + take(part, offset, offset + end - start) - offset
@@ -298,7 +302,7 @@ class _Reading:
             start = end
         return start
 
-    def _part(self, block: Block, start: int, stop: int, room: int) -> tuple[bytes, int, int] | None:
+    def _part(self, block: Block, start: int, stop: int, room: int) -> tuple[bytes | memoryview, int, int] | None:
         """Records `start … stop - 1` of a hot block as the reader wants them, as far as there is room: the bytes, what
         they take of the room, and the index after the last one. The first record of a page always has room; None when
         not even one has."""
@@ -313,6 +317,8 @@ class _Reading:
                 stop = start + 1
             size = bounds[stop - base] - begin
         end = begin + size - 1
+        if size > COPIED_BYTES and not block.open and not self.request.lines:
+            return memoryview(data)[begin:end], size, stop
         piece = data[begin:end] if type(data) is bytes else bytes(memoryview(data)[begin:end])
         return (_lines(piece, stop - start) if self.request.lines else piece), size, stop
 

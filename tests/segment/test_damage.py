@@ -79,6 +79,27 @@ def test_F63_a_bit_of_the_data_costs_the_record_that_it_lies_in(piece: bool) -> 
         assert found == ([] if hit is None else [hit]), at
 
 
+@pytest.mark.parametrize("piece", [False, True])
+def test_a_comma_that_is_hit_costs_nothing_also_between_what_two_sums_cover(piece: bool) -> None:
+    sample = plain(200)
+    disk, segment = disk_of(sample, piece=piece)
+    tree = disk.cached_tree()
+    content = tree[segment.data_path]
+    assert content is not None
+    wanted = b",".join(row.fragment for row in sample.rows)
+    commas = [len(b",".join(row.fragment for row in sample.rows[:count])) for count in range(1, 200)]
+    for at in commas:
+        bad = bytearray(content)
+        assert bad[segment.data_offset + at] == ord(",")
+        bad[segment.data_offset + at] ^= 1
+        twin = fresh(segment)
+        with SegmentFiles(with_file(tree, segment.data_path, bytes(bad)), STORE) as files:
+            chunks = files.chunks(twin, 0, 200)
+        assert chunks is not None
+        assert b",".join(chunk.data for chunk in chunks) == wanted, at
+        assert twin.worn
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [False, True])
 def test_F47_a_bit_of_the_index_costs_nothing(piece: bool) -> None:

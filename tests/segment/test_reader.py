@@ -55,7 +55,7 @@ def test_any_stretch_of_rows_and_chunks_can_be_asked_for(start: int, count: int)
         chunks = files.chunks(segment, start, stop)
         assert chunks is not None
         first, last = chunks[0].first_row, chunks[-1].first_row + chunks[-1].count
-        assert (first, last) == (start // 256 * 256, min(-(-stop // 256) * 256, 700))
+        assert (first, last) == (start // 64 * 64, min(-(-stop // 64) * 64, 700))
         assert fragments(chunks) == [row.fragment for row in sample.rows[first:last]]
 
 

@@ -139,7 +139,7 @@ class FaultFs:
         self._strike(Call.READ, self._paths.get(handle, ""))
         return self.below.pread(handle, length, offset)
 
-    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
+    def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         self._strike(Call.READ, self._paths.get(handle, ""))
         return self.below.pread_nowait(handle, length, offset)
 
