@@ -120,6 +120,10 @@ ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
     ("POST", "/v0/write"): "write several topics at once, each whole or not at all: 200, 207 or the common error",
     ("POST", "/v0/diff"): "read several topics at once; `min_bytes`, `max_bytes`, `max_wait_ms`",
     ("POST", "/v0/watch"): "a watch session on up to 256 topics; gives its `stream_url`; `lenient=true`",
+    ("GET", "/v0/ws"): (
+        "a WebSocket: `subscribe unsubscribe publish claim ack nack extend ping`, each with a `request_id` if wanted; "
+        "every command is judged by its own scope, and the key may come as `?token=`"
+    ),
     ("GET", "/v0/watch/:param"): "its stream of server-sent events; resumes with `Last-Event-ID`",
 }
 """What each route is for, by method and path; the two spellings of a probe count as one."""

@@ -377,6 +377,18 @@ def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[
     return {name: _show(bytes(raw)) for name, raw in read.topics.items()}, read.node
 
 
+def read_members(body: bytes) -> dict[str, Raw]:
+    """The members of an object whose bytes are valid UTF-8, as they came."""
+    masked = _hide_lone_surrogates(body) if b"\\u" in body else body
+    try:
+        members = _OBJECT.decode(masked)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _refusal(error) from error
+    if masked == body:
+        return members
+    return {name: Raw(_show(bytes(value))) for name, value in members.items()}
+
+
 def split_lines(body: bytes) -> list[bytes]:
     r"""The lines of a body: `\n` or `\r\n` ends one, the last may be unended."""
     lines = body.replace(b"\r\n", b"\n").split(b"\n")

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from engine.errors import TopicsError
+from engine.topic.history import NotCached
 from topics_daemon.answers import error_answer
 
 if TYPE_CHECKING:
@@ -22,23 +23,57 @@ AHEAD_BYTES: Final = 64 * 1024
 
 
 class Streaming(Protocol):
-    """A stream, as its requester knows it."""
+    """What a requester has become once its answer is not one answer: an event stream, or a WebSocket."""
 
     def pause(self) -> None:
-        """More than `AHEAD_BYTES` wait to be sent."""
+        """More than may be written ahead waits to be sent."""
         ...
 
     def resume(self) -> None:
-        """They have drained."""
+        """What was written has been taken."""
         ...
 
-    def gone(self) -> None:
-        """Nobody is there any more."""
+    def heard(self, data: bytes) -> None:
+        """The other side has sent something."""
+        ...
+
+    def check(self, now: float) -> None:
+        """Look at the deadlines; called by the coarse timer."""
         ...
 
     def stalled(self) -> None:
-        """The reader has taken nothing for too long."""
+        """The other side has taken nothing for too long."""
         ...
+
+    def judge_again(self) -> None:
+        """The keys have changed."""
+        ...
+
+    def drain(self) -> None:
+        """The daemon stops: end as soon as what is going on is done."""
+        ...
+
+    def gone(self) -> None:
+        """The connection is lost."""
+        ...
+
+
+class OneWay:
+    """What a stream of events has to say to what only a WebSocket is told."""
+
+    __slots__ = ()
+
+    def heard(self, data: bytes) -> None:
+        """What a client sends after its request is dropped."""
+
+    def check(self, now: float) -> None:
+        """There are no deadlines but that of a stall."""
+
+    def judge_again(self) -> None:
+        """The pump does it, together with what waits."""
+
+    def drain(self) -> None:
+        """The pump has ended it already."""
 
 
 class Requester(Protocol):
@@ -131,3 +166,27 @@ class Exchange:
 
     def ended(self) -> None:
         """The client has sent all it will; who would take something on its behalf had better not."""
+
+
+def run(daemon: Daemon, asking: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """Ask a request's handler, and count the answer; None when an exchange gives it later.
+
+    Every refusal is an answer, and so is a bug: it costs one answer, not the daemon.
+    """
+    route = head.route
+    assert route is not None
+    try:
+        daemon.check_serving(route, head.caller)
+        answer = route.handler(daemon, asking, head, body, started_ns)
+        if answer is None:
+            return None
+    except NotCached as lack:
+        daemon.answer_late(asking, head, body, started_ns, lack.job)
+        return None
+    except TopicsError as error:
+        daemon.metrics.refused(error)
+        answer = error_answer(head, error, started_ns)
+    except Exception as error:  # noqa: BLE001  # logged under an id, which the client gets
+        answer = error_answer(head, daemon.internal_error(error), started_ns)
+    head.tally.add(answer, started_ns)
+    return answer

@@ -91,6 +91,7 @@ class Head:
         "sec_fetch_site",
         "tally",
         "unique",
+        "upgrade",
     )
 
     def __init__(self) -> None:
@@ -119,6 +120,8 @@ class Head:
         self.sec_fetch_site: str | None = None
         self.idempotency_key: str | None = None
         self.last_event_id: str | None = None
+        self.upgrade: bytes | None = None
+        """The header lines of an offer to speak another protocol from here on, or None."""
         self.unique = False
         """Whether another request with the same head is unlikely, so that remembering it would be waste."""
         self.plain = True
@@ -242,6 +245,13 @@ def _read_headers(head: Head, headers: list[tuple[bytes, bytes]]) -> None:
             raise _bad("Idempotency-Key must be valid UTF-8") from error
     head.last_event_id = _text(seen, b"last-event-id")
     head.unique = key is not None or head.last_event_id is not None
+    if b"upgrade" in seen and head.minor == 1:
+        head.upgrade = b"".join(b"%b: %b\r\n" % (name, seen[name]) for name in _UPGRADE if name in seen)
+        head.unique = True
+
+
+_UPGRADE: Final = (b"upgrade", b"connection", b"sec-websocket-key", b"sec-websocket-version")
+"""The headers by which a WebSocket is opened; extensions and subprotocols are not offered."""
 
 
 _ONCE: Final = frozenset(

@@ -5,7 +5,7 @@ parsing, no task, no future. Everything else goes through `_advance`, a loop ove
 
     HEAD ──head complete──► BODY / CHUNKED ──body complete──► run ──► HEAD
       │                                                    └─► WAIT (an earlier answer has to come first) ──► run
-      ├─► STREAM   an SSE stream owns the connection; what the client sends is dropped
+      ├─► STREAM   an SSE stream or a WebSocket owns the connection, and is given what the client sends
       └─► LINGER   the last answer is out, the rest of an unread body is dropped, then the connection closes
 
 Requests may be pipelined; answers leave in order. A request whose answer comes later is an `Exchange` in `pending`.
@@ -32,13 +32,12 @@ from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached
 from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import Chunks, inflate, payload_too_large
-from topics_daemon.exchange import AHEAD_BYTES, Exchange
+from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
 from topics_daemon.listen import is_own_user
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
-    from topics_daemon.exchange import Streaming
 
 PENDING_MAX: Final = 64
 """Pipelined requests of one connection that may wait for their answers."""
@@ -172,6 +171,9 @@ class Connection(asyncio.Protocol):
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
             self._guarded_advance()
+        elif self.phase is STREAM:
+            assert self.stream is not None
+            self.stream.heard(data)
 
     def eof_received(self) -> bool:
         """A client that has sent all it will may still read: what is pending is answered first."""
@@ -485,11 +487,13 @@ class Connection(asyncio.Protocol):
     # -- streams and deadlines -------------------------------------------------------------------------------------
 
     def become_stream(self, stream: Streaming) -> None:
-        """Hand the connection over to an SSE stream for the rest of its life."""
+        """Hand the connection over for the rest of its life."""
         self.phase = STREAM
         self.fast = False
         self.stream = stream
-        self._inbuf = bytearray()
+        if self._inbuf:
+            self.daemon.loop.call_soon(stream.heard, bytes(self._inbuf))
+            self._inbuf = bytearray()
         self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
 
     def unsent(self) -> int:
@@ -499,6 +503,11 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         """End a stream once everything is written."""
         self.transport.close()
+
+    def finish(self) -> None:
+        """The last words are written: end our side, and drop what still comes until the other side has read them."""
+        self.phase = LINGER
+        self._linger()
 
     def is_gone(self) -> bool:
         """Whether what is written now reaches nobody."""
@@ -510,6 +519,8 @@ class Connection(asyncio.Protocol):
             # A copy: requests with the same head may be in flight, and are counted for whom it says.
             self._head = copy.copy(self._head)
             self.door.judge(self._head)
+        elif self.phase is STREAM and self.stream is not None:
+            self.stream.judge_again()
 
     def cut(self) -> None:
         """Close at once, and drop what the other side has not taken, in the kernel too."""
@@ -527,6 +538,8 @@ class Connection(asyncio.Protocol):
         """The daemon stops: close now if nothing is going on, else after what is."""
         if self.stream is None and not self.pending and self.phase is HEAD and not self._inbuf:
             self._close()
+        elif self.phase is STREAM and self.stream is not None:
+            self.stream.drain()
 
     def check(self, now: float) -> None:
         """Enforce the deadlines; called by the daemon's coarse timer."""
@@ -547,6 +560,8 @@ class Connection(asyncio.Protocol):
             grace = min(BODY_GRACE_S, times.body_s)
             if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
                 self.cut()
+        elif self.phase is STREAM and self.stream is not None:
+            self.stream.check(now)
         elif self.phase is LINGER:
             if self._stuck_bytes:
                 # What is written is still being taken, however slowly; only then the time of lingering begins.

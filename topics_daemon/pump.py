@@ -19,7 +19,8 @@ import msgspec
 
 from engine.errors import Code, Refused, TopicsError
 from engine.types import Page
-from topics_daemon.streams import Stream, record_event_data
+from topics_daemon.sse import data_lines, record_payload
+from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
     from engine.core.slot import Slot
@@ -77,16 +78,26 @@ class Open(Protocol):
 
 
 class Frame:
-    """A page as it was read and rendered for whoever stands there."""
+    """A page as it was read and rendered for whoever stands there; what few want is made when it is wanted."""
 
-    __slots__ = ("alone", "data", "page")
+    __slots__ = ("_lines", "alone", "message", "page", "payload")
 
-    def __init__(self, page: Page, data: bytes | None) -> None:
+    def __init__(self, page: Page, payload: bytes | None) -> None:
         self.page = page
-        self.data = data
-        """The data of its `record` event, or None when it holds no records."""
+        self.payload = payload
+        """What is said of its records, or None when it holds none."""
+        self._lines: bytes | None = None
         self.alone: bytes | None = None
-        """The whole event for sessions of this one topic, whose id is the same for all of them; made when wanted."""
+        """The whole SSE event for sessions of this one topic, whose id is the same for all of them."""
+        self.message: bytes | None = None
+        """The whole message of a WebSocket."""
+
+    def lines(self) -> bytes:
+        """The payload as the data of an SSE event."""
+        if self._lines is None:
+            assert self.payload is not None
+            self._lines = data_lines(self.payload)
+        return self._lines
 
 
 class Frames:
@@ -107,7 +118,8 @@ class Frames:
                 session.shape, from_seq=place.cursor, epoch=place.epoch, from_ts=place.from_ts
             )
             page = self._daemon.engine.page(place.name, request)
-            frame = self._made[key] = Frame(page, record_event_data(place.name, page))
+            payload = record_payload(place.name.encode("ascii"), page) if page.count else None
+            frame = self._made[key] = Frame(page, payload)
         return frame
 
 
@@ -168,11 +180,15 @@ class Pump:
         if session.stream is not None:
             session.stream.end(410, "taken_over")
         session.stream = stream
-        for name, place in session.places.items():
+        self.admit(stream)
+        self.follow(stream)
+
+    def follow(self, stream: Stream) -> None:
+        """Let a stream begin, and tell it what is new in its topics."""
+        for name, place in stream.session.places.items():
             if not place.gone:
                 self._followers.setdefault(name, {})[stream] = None
         stream.open()
-        self.admit(stream)
         self.enqueue(stream)
 
     def admit(self, stream: Open) -> None:

@@ -126,10 +126,11 @@ class Sessions:
                 )
         wid = "wid_" + secrets.token_urlsafe(16)
         now = self._daemon.loop.time()
-        session = self._by_wid[wid] = Session(wid, caller, places, shape, self._shape_id(shape), heartbeat_s, now)
+        session = self._by_wid[wid] = Session(wid, caller, places, shape, self.shape_id(shape), heartbeat_s, now)
         return session
 
-    def _shape_id(self, shape: PageRequest) -> int:
+    def shape_id(self, shape: PageRequest) -> int:
+        """The same number for the same options: who asks for the same pages shares them."""
         if len(self._shapes) >= SHAPES_MAX:
             # Forgetting them only means that sessions made before and after do not share pages any more.
             self._shapes.clear()

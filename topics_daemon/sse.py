@@ -40,35 +40,30 @@ def event(name: bytes, data: bytes, position: bytes) -> bytes:
     return b"event: %b\nid: %b\n%b\n" % (name, position, data)
 
 
-def record_data(topic: bytes, page: Page) -> bytes:
-    """The data of a `record` event."""
-    payload = b"".join(
+def record_payload(topic: bytes, page: Page) -> bytes:
+    """The data of a `record` event, before it is cut into lines."""
+    return b"".join(
         [
             b'{"topic":"%b","records":[' % topic,
             *page.pieces,
             b'],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (page.from_seq, page.next_from_seq, page.head_seq),
         ]
     )
-    return data_lines(payload)
 
 
-def tombstone_data(topic: str, page: Page) -> bytes:
-    """The data of a `tombstone` event; the page has one."""
+def tombstone_shown(topic: str, page: Page) -> dict[str, object]:
+    """What a `tombstone` event says; the page has one."""
     tombstone = page.tombstone
     assert tombstone is not None
-    return data_lines(
-        msgspec.json.encode(
-            {
-                "topic": topic,
-                "reason": tombstone.reason,
-                "gap_from": tombstone.gap_from,
-                "gap_to": tombstone.gap_to,
-                "missed_estimate": tombstone.missed_estimate,
-                "earliest_seq": tombstone.earliest_seq,
-                "head_seq": tombstone.head_seq,
-            }
-        )
-    )
+    return {
+        "topic": topic,
+        "reason": tombstone.reason,
+        "gap_from": tombstone.gap_from,
+        "gap_to": tombstone.gap_to,
+        "missed_estimate": tombstone.missed_estimate,
+        "earliest_seq": tombstone.earliest_seq,
+        "head_seq": tombstone.head_seq,
+    }
 
 
 def json_data(value: dict[str, Any]) -> bytes:

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, TopicsError
 from engine.topic.history import NotCached, ReadJob
-from engine.types import Page
 from topics_daemon.answers import RETRY_AFTER_S
+from topics_daemon.exchange import OneWay
 from topics_daemon.readers import Asking
-from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, record_data, tombstone_data
+from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, tombstone_shown
 
 if TYPE_CHECKING:
     from topics_daemon.auth import Caller
     from topics_daemon.exchange import Requester
-    from topics_daemon.pump import Frames, Pump
+    from topics_daemon.pump import Frame, Frames, Pump
     from topics_daemon.sessions import Place, Session
 
 ABORT_AFTER_S: Final = 2.0
 """How long a stream that was ended may take to send what it has."""
 
 
-class Stream:
+class Stream(OneWay):
     """The open stream of a session."""
 
     __slots__ = (
@@ -179,28 +179,33 @@ class Stream:
             # A live reader of one topic, by far the most frequent: everybody gets the same bytes.
             place.cursor = page.next_from_seq
             place.head = page.head_seq
-            if frame.data is not None:
-                if frame.alone is None:
-                    frame.alone = event(b"record", frame.data, session.position())
-                self.wrote_s = self._pump.daemon.coarse_s
-                self.connection.write(frame.alone)
+            if frame.payload is not None:
+                self._pass_on(frame)
             return
-        self.tell(self._events(place, page, frame.data))
+        self.tell(self._events(place, frame))
 
-    def _events(self, place: Place, page: Page, data: bytes | None) -> list[bytes]:
+    def _pass_on(self, frame: Frame) -> None:
+        """Write what is the same for every live reader of this one topic."""
+        if frame.alone is None:
+            frame.alone = event(b"record", frame.lines(), self.session.position())
+        self.wrote_s = self._pump.daemon.coarse_s
+        self.connection.write(frame.alone)
+
+    def _events(self, place: Place, frame: Frame) -> list[bytes]:
         """The events of one page of one topic; notes the topic again when there is more."""
         session = self.session
         name = place.name
+        page = frame.page
         parts: list[bytes] = []
         place.from_ts = None
         place.epoch = page.epoch
         place.head = page.head_seq
         if page.tombstone is not None:
             place.cursor = min(page.tombstone.gap_to, page.next_from_seq)
-            parts.append(event(b"tombstone", tombstone_data(name, page), session.position()))
+            parts.append(self.said(b"tombstone", tombstone_shown(name, page)))
         place.cursor = page.next_from_seq
-        if data is not None:
-            parts.append(event(b"record", data, session.position()))
+        if frame.payload is not None:
+            parts.append(self._records(frame))
         if page.next_from_seq < page.head_seq:
             if not session.shape.strong:
                 self._live.discard(name)
@@ -209,9 +214,16 @@ class Stream:
                 self.ready[name] = None
         elif name not in self._live:
             self._live.add(name)
-            caught_up = json_data({"topic": name, "head_seq": page.head_seq})
-            parts.append(event(b"caught-up", caught_up, session.position()))
+            parts.append(self.said(b"caught-up", {"topic": name, "head_seq": page.head_seq}))
         return parts
+
+    def _records(self, frame: Frame) -> bytes:
+        """The event of a page's records."""
+        return event(b"record", frame.lines(), self.session.position())
+
+    def said(self, name: bytes, shown: dict[str, object]) -> bytes:
+        """Any other event."""
+        return event(name, json_data(shown), self.session.position())
 
     def _wait(self, name: str, job: ReadJob) -> None:
         """A page needs a read: go on with this topic when it is done."""
@@ -256,17 +268,26 @@ class Stream:
         """A page could not be read: the topic is gone, or the error passes."""
         if error.code is Code.TOPIC_NOT_FOUND:
             return self.topic_deleted(place)
-        shown: dict[str, object] = {"code": error.status, "error": error.code.value, "topics": [place.name]}
+        shown = {**self._error(error), "topics": [place.name]}
         wait_s = RETRY_AFTER_S.get(error.code)
         if wait_s is not None:
             shown["retry_after_ms"] = wait_s * 1000
             self._pump.daemon.loop.call_later(wait_s, self.note, place.name)
-        return [event(b"error", json_data(shown), self.session.position())]
+        return [self.said(b"error", shown)]
+
+    def _error(self, error: TopicsError) -> dict[str, object]:
+        """How an error is told."""
+        return {"code": error.status, "error": error.code.value}
 
     def topic_deleted(self, place: Place) -> list[bytes]:
         """End one topic of the session, and say so once."""
         if place.gone:
             return []
+        self.leave(place)
+        return [self.said(b"topic-deleted", {"topic": place.name, "head_seq": place.head, "reason": "deleted"})]
+
+    def leave(self, place: Place) -> None:
+        """Follow one topic of the session no longer."""
         place.gone = True
         self.ready.pop(place.name, None)
         self._behind.pop(place.name, None)
@@ -274,16 +295,9 @@ class Stream:
             self._settle()
             self._pump.enqueue(self)
         self._pump.unfollow(self, place.name)
-        said = {"topic": place.name, "head_seq": place.head, "reason": "deleted"}
-        return [event(b"topic-deleted", json_data(said), self.session.position())]
 
     def tell(self, parts: list[bytes]) -> None:
         """Write events."""
         if parts and not self.ended:
             self.wrote_s = self._pump.daemon.coarse_s
             self.connection.write(parts[0] if len(parts) == 1 else b"".join(parts))
-
-
-def record_event_data(topic: str, page: Page) -> bytes | None:
-    """The data of a page's `record` event, or None when it holds no records."""
-    return record_data(topic.encode("ascii"), page) if page.count else None

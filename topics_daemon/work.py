@@ -21,6 +21,7 @@ from engine.topic.history import NotCached
 from topics_daemon.answers import RETRY_AFTER_S
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entry
+from topics_daemon.exchange import OneWay
 from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
 from topics_daemon.sse import STREAM_HEAD, data_lines, heartbeat, json_data
@@ -38,7 +39,7 @@ FULL_AGAIN_S: Final = 0.25
 WORKER: Final = Scope.READ | Scope.WRITE
 
 
-class WorkStream:
+class WorkStream(OneWay):
     """The open work stream of one connection."""
 
     __slots__ = (

@@ -33,6 +33,7 @@ from topics_daemon.routes import (
     watch,
     work,
     write,
+    ws,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     late: bool = False
     """Whether the handler itself asks who is there, because something comes before it (an unknown watch id)."""
     stream: bool = False
-    """Whether it is opened by a browser's EventSource, which cannot set headers: the key may come as `?token=`."""
+    """Whether it is opened by a browser's EventSource or WebSocket, which cannot set headers: the key may come as
+    `?token=`."""
 
 
 _WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
@@ -122,6 +124,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch"): {"POST": Route(handler=watch.open_session, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True, stream=True)},
+    ("v0", "ws"): {"GET": Route(handler=ws.open_socket, scope=Scope.NONE, stream=True)},
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from engine.errors import Code, Refused, TopicsError, invalid
+from engine.limits import Limits
 from engine.names import check_topic_name
 from engine.types import PageRequest, TopicState, parse_match
 from topics_daemon.answers import json_answer
@@ -18,6 +20,7 @@ from topics_daemon.sse import OPENED
 from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
+    from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
 
@@ -72,12 +75,21 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     maximum: int = daemon.config["max_watch_topics"]
     if not 1 <= len(read.topics) <= maximum:
         raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
-    for name, part in read.topics.items():
-        head.caller.check(check_topic_name(name, "topics"))
-        _check_place(part or PlaceIn())
-    limits = daemon.limits
-    heartbeat_s = heartbeat_of(read.heartbeat_ms)
-    shape = PageRequest(
+    shape = read_shape(read, daemon.limits)
+    places, shown = read_places(daemon, head.caller, read.topics, lenient, warnings)
+    session = daemon.sessions.add(head.caller, places, shape, heartbeat_of(read.heartbeat_ms))
+    answer: dict[str, Any] = {
+        "wid": session.wid,
+        "stream_url": f"/v0/watch/{session.wid}",
+        "session_ttl_ms": daemon.sessions.ttl_ms,
+        "topics": shown,
+    }
+    return json_answer(head, 200, answer, warnings, started_ns)
+
+
+def read_shape(read: WatchIn, limits: Limits) -> PageRequest:
+    """The options of every page, checked and clamped."""
+    return PageRequest(
         limit=page_limit(read.limit, limits),
         max_bytes=page_bytes(read.max_batch_bytes, BATCH_BYTES_DEFAULT, limits),
         nodes=nodes_of(read.node),
@@ -87,10 +99,22 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
         include_data=read.include_data,
         strong=read.consistency == "strong",
     )
+
+
+def read_places(
+    daemon: Daemon, caller: Caller, topics: Mapping[str, PlaceIn | None], lenient: bool, warnings: list[str]
+) -> tuple[dict[str, Place], dict[str, dict[str, int]]]:
+    """Where a reader begins in each topic, and how that is shown; raises what its caller or its names deserve.
+
+    A topic that does not exist is refused; `lenient` leaves it out, and says so.
+    """
+    for name, part in topics.items():
+        caller.check(check_topic_name(name, "topics"))
+        _check_place(part or PlaceIn())
     daemon.reading()
     places: dict[str, Place] = {}
     shown: dict[str, dict[str, int]] = {}
-    for name, part in read.topics.items():
+    for name, part in topics.items():
         try:
             state = daemon.engine.state(name)
         except TopicsError as error:
@@ -105,14 +129,7 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
             "earliest_seq": state.earliest_seq,
             "epoch": state.epoch,
         }
-    session = daemon.sessions.add(head.caller, places, shape, heartbeat_s)
-    answer: dict[str, Any] = {
-        "wid": session.wid,
-        "stream_url": f"/v0/watch/{session.wid}",
-        "session_ttl_ms": daemon.sessions.ttl_ms,
-        "topics": shown,
-    }
-    return json_answer(head, 200, answer, warnings, started_ns)
+    return places, shown
 
 
 def _check_place(part: PlaceIn) -> None:

@@ -1,0 +1,157 @@
+"""What waits to be sent over a WebSocket, and silence: a socket with a connection that does as it is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.daemon.socket_kit import PING, PONG, frame, handshake
+from topics_daemon.head import Bounds, parse
+from topics_daemon.websocket import MESSAGES_WAITING_MAX, SILENCE_S, Socket, shake_hands
+from topics_daemon.websocket_frames import text_frame
+
+
+class Connection:
+    """Takes everything, or nothing: `blocked` is what a full socket buffer does."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.blocked = False
+        self.told = False
+        self.socket: Socket = cast(Socket, None)
+        self.reads: bool = True
+        self.was_cut: bool = False
+        self.transport = SimpleNamespace(
+            set_write_buffer_limits=lambda **_: None, pause_reading=self._pause, resume_reading=self._resume
+        )
+
+    def _pause(self) -> None:
+        self.reads = False
+
+    def _resume(self) -> None:
+        self.reads = True
+
+    def become_stream(self, socket: Socket) -> None:
+        self.socket = socket
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        if self.blocked and not self.told:
+            self.told = True
+            self.socket.pause()
+
+    def unsent(self) -> int:
+        return 1 if self.blocked else 0
+
+    def is_gone(self) -> bool:
+        return False
+
+    def cut(self) -> None:
+        self.was_cut = True
+
+    def drained(self) -> None:
+        self.blocked = self.told = False
+        self.socket.resume()
+
+
+class Subscription:
+    """Notes whether delivery is on."""
+
+    def __init__(self) -> None:
+        self.paused = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
+def reads(connection: Connection) -> bool:
+    return connection.reads
+
+
+def is_paused(subscription: Subscription) -> bool:
+    return subscription.paused
+
+
+@pytest.fixture
+def opened() -> tuple[Socket, Connection, Subscription]:
+    later: list[Any] = []
+    pump = SimpleNamespace(hold=lambda *_: None, released=lambda *_: None)
+    timeouts = SimpleNamespace(body_s=60.0)
+    loop = SimpleNamespace(time=lambda: 0.0, call_soon=lambda *call: later.append(call))
+    engine = SimpleNamespace(now=lambda: 0)
+    daemon: Any = SimpleNamespace(
+        coarse_s=0.0, pump=pump, timeouts=timeouts, loop=loop, buffered_bytes=0, buffer_bytes_max=1 << 30, engine=engine
+    )
+    connection = Connection()
+    lines = parse(handshake(), Bounds(32768, 8192, 100)).upgrade
+    assert lines is not None
+    socket = Socket(daemon, cast(Any, connection), cast(Any, SimpleNamespace(scopes=1)), shake_hands(lines, 1000))
+    subscription = Subscription()
+    socket.commands._subscriptions["t"] = cast(Any, subscription)
+    socket.open()
+    assert connection.written.pop().startswith(b"HTTP/1.1 101")
+    return socket, connection, subscription
+
+
+def test_at_most_four_messages_wait_then_delivery_pauses_until_all_are_taken(
+    opened: tuple[Socket, Connection, Subscription],
+) -> None:
+    socket, connection, subscription = opened
+    for _ in range(100):
+        socket.send_frames(text_frame(b"{}"), 1)
+    assert not is_paused(subscription), "a client that takes everything is not held up"
+    connection.blocked = True
+    for waiting in range(1, MESSAGES_WAITING_MAX + 1):
+        assert not is_paused(subscription), waiting
+        socket.send_frames(text_frame(b"{}"), 1)
+    assert is_paused(subscription)
+    connection.drained()
+    assert not is_paused(subscription)
+
+
+def test_several_messages_in_one_write_count_as_several(opened: tuple[Socket, Connection, Subscription]) -> None:
+    socket, connection, subscription = opened
+    connection.blocked = True
+    socket.send_frames(text_frame(b"{}") * 3, 3)
+    assert not subscription.paused
+    socket.send_frames(text_frame(b"{}"), 1)
+    assert subscription.paused
+
+
+def test_nothing_more_is_read_from_a_client_that_takes_no_answers(
+    opened: tuple[Socket, Connection, Subscription],
+) -> None:
+    socket, connection, _ = opened
+    connection.blocked = True
+    socket.heard(frame('{"op":"ping"}') * 20)
+    assert reads(connection) is False
+    assert len(connection.written) == MESSAGES_WAITING_MAX
+    connection.drained()
+    socket._go_on()
+    assert reads(connection) is True
+    assert len(connection.written) == 20
+
+
+def test_silence_is_broken_by_a_ping_and_ended_when_that_has_no_answer(
+    opened: tuple[Socket, Connection, Subscription],
+) -> None:
+    socket, connection, _ = opened
+    socket.check(SILENCE_S - 1)
+    assert connection.written == []
+    socket.check(SILENCE_S + 1)
+    assert connection.written == [bytes([0x80 | PING, 0])]
+    socket.check(2 * SILENCE_S)
+    assert [connection.was_cut] == [False]
+    socket.heard(frame(b"", PONG))
+    socket.daemon.coarse_s = socket.wrote_s = 2 * SILENCE_S
+    socket.check(3 * SILENCE_S - 1)
+    assert len(connection.written) == 1
+    socket.check(3 * SILENCE_S + 1)
+    assert len(connection.written) == 2
+    socket.check(4 * SILENCE_S + 2)
+    assert connection.was_cut

@@ -1,0 +1,348 @@
+"""The commands of a WebSocket: what a message asks for, run and answered (http-api.md §8).
+
+`publish`, `claim`, `ack`, `nack` and `extend` are the requests of the same names over HTTP: each is given to the very
+handler of its route, as a request whose body is the message without `op`, `topic` and `request_id`, and the JSON that
+this answers becomes the reply. So nothing is read, checked, bounded or answered in two ways.
+
+Commands are taken in the order in which they come. Those that write are handed to the engine at once, one behind the
+other; any other waits until those before it are answered, so that it sees what they did. Replies leave as they are
+there, and `request_id` says what they are for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from engine.errors import Code, Refused, TopicsError, invalid
+from engine.names import check_topic_name
+from topics_daemon.answers import error_shown
+from topics_daemon.decode import decode, read_members
+from topics_daemon.exchange import Exchange, Streaming, run
+from topics_daemon.head import Content, Head
+from topics_daemon.keys import Scope
+from topics_daemon.routes.watch import PlaceIn, read_places, read_shape
+from topics_daemon.sessions import Session
+from topics_daemon.websocket_frames import reply, said
+from topics_daemon.websocket_reading import (
+    LENIENT_SUBSCRIBE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Subscription,
+    named_places,
+)
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.routes.table import Route
+    from topics_daemon.websocket import Socket
+
+REQUEST_ID_BYTES_MAX: Final = 256
+"""A `request_id` is any JSON value of at most this size; it comes back as it came."""
+LIMIT_DEFAULT: Final = 1000
+"""Records of one message."""
+HEADS_MAX: Final = 256
+"""Pairs of command and topic whose head is remembered."""
+
+
+class Op(msgspec.Struct, frozen=True):
+    """A command that is a request of HTTP as well."""
+
+    name: str
+    reply: bytes
+    """The `op` of its answer."""
+    path: tuple[str, ...]
+    writes: bool = True
+
+
+OPS: Final[dict[str, Op]] = {
+    op.name: op
+    for op in (
+        Op("publish", b"ack", ("v0", "topics", ":topic")),
+        Op("claim", b"claimed", ("v0", "topics", ":topic", "claim"), writes=False),
+        Op("ack", b"acked", ("v0", "topics", ":topic", "ack")),
+        Op("nack", b"nacked", ("v0", "topics", ":topic", "nack")),
+        Op("extend", b"extended", ("v0", "topics", ":topic", "extend")),
+    )
+}
+OWN_OPS: Final = ("subscribe", "unsubscribe", "ping")
+
+
+class Command:
+    """One command on its way: the requester of its exchanges."""
+
+    __slots__ = ("_socket", "daemon", "fast", "held", "only_pipelined", "op", "pending", "request_id")
+
+    def __init__(self, socket: Socket, op: Op, request_id: bytes) -> None:
+        self._socket = socket
+        self.daemon: Daemon = socket.daemon
+        self.op = op
+        self.request_id = request_id
+        """The member of the reply that says what it is for, comma last; empty when none was given."""
+        self.held = ""
+        """The topic whose records must not be delivered to this socket before the answer, or ""."""
+        self.pending: deque[Exchange] = deque()
+        self.fast = self.only_pipelined = False
+
+    def settle(self) -> None:
+        """Send the answer."""
+        # The one before it may be a wait for a read, which has left the answer to this one.
+        exchange = next(exchange for exchange in self.pending if exchange.answer)
+        self.pending.remove(exchange)
+        answer = exchange.answer
+        assert answer is not None
+        self._socket.replied(self, reply(self.op.reply, self.request_id, answer))
+
+    def over(self) -> None:
+        """It is answered."""
+        self._socket.commands.over(self)
+
+    def is_gone(self) -> bool:
+        return self._socket.ended or self._socket.connection.is_gone()
+
+    def become_stream(self, stream: Streaming) -> None:
+        raise AssertionError("no command of a socket is answered by a stream")
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("no command of a socket is answered by a stream")
+
+    def unsent(self) -> int:
+        return self._socket.connection.unsent()
+
+    def end(self) -> None:
+        raise AssertionError("no command of a socket is answered by a stream")
+
+    def cut(self) -> None:
+        self._socket.connection.cut()
+
+
+class Commands:
+    """The commands and subscriptions of one socket."""
+
+    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_writing", "held")
+
+    def __init__(self, socket: Socket) -> None:
+        from topics_daemon.routes.table import ROUTES  # which itself knows the route that makes sockets
+
+        self._socket = socket
+        self._routes: dict[str, Route] = {name: ROUTES[op.path]["POST"] for name, op in OPS.items()}
+        self._heads: dict[tuple[str, str], Head] = {}
+        self._running: dict[Command, None] = {}
+        self._writing = 0
+        """How many of them write."""
+        self._subscriptions: dict[str, Subscription] = {}
+        """By topic; several topics may share one."""
+        self._paused = False
+        self.held: dict[str, int] = {}
+        """Topics whose records wait for an answer, and for how many."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are followed."""
+        return list(self._subscriptions)
+
+    @property
+    def lag(self) -> bool:
+        """Whether a subscription has something that it could not send yet."""
+        return any(subscription.lags for subscription in self._subscriptions.values())
+
+    def take(self, message: bytes) -> bool:
+        """Run the command of a message; False when it has to wait for those before it."""
+        socket = self._socket
+        request_id = b""
+        try:
+            members = read_members(message)
+            name = _text(members.pop("op", None), "op")
+            op = OPS.get(name)
+            if self._writing and (op is None or not op.writes):
+                return False
+            request_id = _request_id(members.pop("request_id", None))
+            if op is not None:
+                self._run(op, request_id, members)
+            elif name == "ping":
+                socket.send(b'{"op":"pong",%b"ts":%d}' % (request_id, socket.daemon.engine.now()))
+            elif name == "subscribe":
+                self._subscribe(request_id, members)
+            elif name == "unsubscribe":
+                self._unsubscribe(request_id, members)
+            else:
+                raise invalid(f"op must be one of: {', '.join((*OPS, *OWN_OPS))}", "op")
+        except TopicsError as error:
+            socket.daemon.metrics.refused(error)
+            socket.send(said(b"error", request_id, error_shown(error)))
+        except Exception as error:  # noqa: BLE001  # a bug costs one command; logged under an id, which the client gets
+            shown = error_shown(socket.daemon.internal_error(error))
+            socket.send(said(b"error", request_id, shown))
+        return True
+
+    # -- requests of HTTP ------------------------------------------------------------------------------------------
+
+    def _run(self, op: Op, request_id: bytes, members: dict[str, Raw]) -> None:
+        """Give a command to the handler of its route."""
+        socket = self._socket
+        caller, route = socket.caller, self._routes[op.name]
+        caller.require(route.scope)
+        topic = check_topic_name(_text(members.pop("topic", None), "topic"))
+        caller.check(topic)
+        command = Command(socket, op, request_id)
+        self._running[command] = None
+        self._writing += op.writes
+        if op.name == "publish" and "ack" in members:
+            # Its records are there before its answer, which waits for a sync.
+            command.held = topic
+            self.held[topic] = self.held.get(topic, 0) + 1
+        body = msgspec.json.encode(members)
+        answer = run(socket.daemon, command, self._head(op, topic), body, time.perf_counter_ns())
+        if answer is not None:
+            socket.replied(command, reply(op.reply, request_id, answer))
+
+    def _head(self, op: Op, topic: str) -> Head:
+        """The head of such a request."""
+        head = self._heads.get((op.name, topic))
+        if head is None:
+            if len(self._heads) >= HEADS_MAX:
+                del self._heads[next(iter(self._heads))]
+            head = self._heads[(op.name, topic)] = Head()
+            head.method, head.content = "POST", Content.JSON
+            head.name, head.name_bytes = topic, topic.encode("ascii")
+            head.route, head.caller = self._routes[op.name], self._socket.caller
+            head.tally = self._socket.daemon.metrics.tally(head.route)
+        return head
+
+    def over(self, command: Command) -> None:
+        """A command is answered: what waited for that may go on."""
+        if self._running.pop(command, self) is self:
+            return
+        self._writing -= command.op.writes
+        if command.held:
+            self.held[command.held] -= 1
+            if not self.held[command.held]:
+                del self.held[command.held]
+                subscription = self._subscriptions.get(command.held)
+                if subscription is not None:
+                    subscription.note(command.held)
+
+    # -- subscriptions ---------------------------------------------------------------------------------------------
+
+    def _subscribe(self, request_id: bytes, members: dict[str, Raw]) -> None:
+        """Follow topics; one that is followed already is followed anew, from where and as this says."""
+        socket = self._socket
+        daemon = socket.daemon
+        socket.caller.require(Scope.READ)
+        warnings: list[str] = []
+        alone = named_places(members)
+        read = decode(
+            SUBSCRIBE,
+            msgspec.json.encode(members),
+            daemon.limits,
+            warnings,
+            lenient=LENIENT_SUBSCRIBE,
+            part_fields=PlaceIn.__struct_fields__,
+        )
+        read.limit = read.limit or LIMIT_DEFAULT
+        shape = read_shape(read, daemon.limits)
+        self._check_room(read.topics)
+        places, shown = read_places(daemon, socket.caller, read.topics, read.lenient, warnings)
+        answer: dict[str, object] = {"topics": shown}
+        if alone:
+            answer = {"topic": alone, **shown.get(alone, {}), **answer}
+        if warnings:
+            answer["warnings"] = warnings
+        self._leave(places)
+        socket.send(said(b"subscribed", request_id, answer))
+        if not places:
+            return
+        if not self._subscriptions:
+            daemon.pump.admit(socket)
+        session = Session("", socket.caller, places, shape, daemon.sessions.shape_id(shape), socket.heartbeat_s, 0.0)
+        subscription = Subscription(daemon.pump, session, socket)
+        subscription.paused = self._paused
+        self._subscriptions.update(dict.fromkeys(places, subscription))
+        daemon.pump.follow(subscription)
+
+    def _check_room(self, names: Mapping[str, object]) -> None:
+        """Raise the 429 of the caps: topics of one socket, and connections that are given what is new."""
+        daemon = self._socket.daemon
+        maximum: int = daemon.config["max_watch_topics"]
+        if len(names) > maximum or len(self._subscriptions.keys() | names.keys()) > maximum:
+            raise Refused(
+                Code.THROTTLED,
+                "too many topics on one socket; open another",
+                {"limit": "max_watch_topics", "max": maximum},
+            )
+        if not self._subscriptions:
+            daemon.pump.check_room(self._socket.caller)
+
+    def _unsubscribe(self, request_id: bytes, members: dict[str, Raw]) -> None:
+        """Follow topics no longer; nothing of them follows the answer. What is not followed changes nothing."""
+        warnings: list[str] = []
+        read = decode(UNSUBSCRIBE, msgspec.json.encode(members), self._socket.daemon.limits, warnings)
+        if (read.topic is None) == (read.topics is None):
+            raise invalid("an unsubscribe needs one of topic, topics", "topic")
+        names = [read.topic] if read.topic is not None else read.topics or []
+        self._leave(names)
+        answer: dict[str, object] = {"topics": names}
+        if read.topic is not None:
+            answer = {"topic": read.topic, **answer}
+        if warnings:
+            answer["warnings"] = warnings
+        self._socket.send(said(b"unsubscribed", request_id, answer))
+
+    def _leave(self, names: Iterable[str]) -> None:
+        for name in names:
+            subscription = self._subscriptions.get(name)
+            if subscription is not None:
+                subscription.leave(subscription.session.places[name])
+
+    def left(self, name: str, subscription: Subscription) -> None:
+        """A subscription follows a topic no longer."""
+        if self._subscriptions.get(name) is subscription:
+            del self._subscriptions[name]
+            if not self._subscriptions:
+                self._socket.daemon.pump.dismiss(self._socket)
+
+    def pause(self) -> None:
+        """Deliver nothing more."""
+        if not self._paused:
+            self._paused = True
+            for subscription in set(self._subscriptions.values()):
+                subscription.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._paused:
+            self._paused = False
+            for subscription in set(self._subscriptions.values()):
+                subscription.resume()
+
+    def end(self) -> None:
+        """The socket has ended: nobody waits for anything any more."""
+        for subscription in set(self._subscriptions.values()):
+            subscription.stop()
+        for command in list(self._running):
+            for exchange in list(command.pending):
+                exchange.gone()
+
+
+def _text(raw: Raw | None, name: str) -> str:
+    try:
+        return msgspec.json.decode(raw if raw is not None else b"", type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise invalid(f"a command needs {name}, a string", name) from error
+
+
+def _request_id(raw: Raw | None) -> bytes:
+    if raw is None:
+        return b""
+    text = bytes(raw)
+    if len(text) > REQUEST_ID_BYTES_MAX:
+        raise invalid(f"request_id may hold {REQUEST_ID_BYTES_MAX} bytes", "request_id")
+    return b'"request_id":%b,' % text
