@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BREATH_S: Final = 0.001
 """Pause between two slices."""
-SWITCH_S: Final = 0.0005
+SWITCH_S: Final = 0.0001
 
 
 class Keeping:
@@ -62,6 +62,7 @@ class Keeping:
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self._daemon.bug(error)
             return
+        self._tell()
         if again:
             self._plan()
         elif core.keeper.active:

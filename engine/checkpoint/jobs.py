@@ -155,6 +155,8 @@ class SnapshotJob:
         self.tails_bytes = 0
         """Size of the tails file; 0 when there was nothing to put into one."""
         self.snapshot_bytes = 0
+        self.tails_used: dict[int, int] = {}
+        """How much of each tails file is some topic's."""
         self._open_readers = open_readers
         self._store_id = store_id
         self._made: list[str] = []
@@ -168,6 +170,7 @@ class SnapshotJob:
                 for segment, entry, rows in found.deletes:
                     self._write_deletes(fs, segment, entry, rows)
             self._write_snapshot(fs)
+            self._note_used()
         except BaseException:
             self._take_back(fs)
             raise
@@ -215,6 +218,13 @@ class SnapshotJob:
         image.segments = sorted(
             [*kept, entry_of(copy.segment, piece.live, piece.size, copy.tags)], key=lambda entry: entry.first
         )
+
+    def _note_used(self) -> None:
+        used = self.tails_used
+        for found in self.captured:
+            for entry in found.image.segments:
+                if entry.offset:
+                    used[entry.number] = used.get(entry.number, 0) + entry.data_len + 32 * entry.count
 
     def _write_deletes(self, fs: Fs, segment: Segment, entry: SegmentEntry, rows: list[tuple[int, int]]) -> None:
         if not rows and not entry.deletes:

@@ -1,9 +1,9 @@
 """Checkpoints: history is sealed, everything else taken down, and then the log is let go of (storage.md §6).
 
-    IDLE ─due or asked─► SEAL ─────────► TAKE ──────────► SYNC ──────────► WRITE ─────────────► IDLE
-                         blocks that     every topic's    the log up to    tails, .del files,   blocks in tails are
-                         are full go     image, each at   all that was     snapshot: one job    switched, the log is
-                         into segments   its own place    taken down                            trimmed, files removed
+    IDLE ─due or asked─► SEAL ─────────► TAKE ──────────► SYNC ──────────► WRITE ────────────► SWITCH ──────► IDLE
+                         blocks that     every topic's    the log up to    tails, .del files,  what tails    log
+                         are full go     image, each at   all that was     snapshot: one job   hold leaves   trimmed,
+                         into segments   its own place    taken down                           memory        files gone
 
 The loop's part comes in slices (`step`), the rest as jobs for a thread (`job`, `job_done`); writes go on all the while.
 A segment takes the place of its blocks as soon as it is on disk: it holds the same records, and the log still has them
@@ -44,10 +44,12 @@ from engine.topic.state import Topic
 from engine.types import CheckpointDone
 from engine.wal.wal import Wal
 
-SLICE_NS: Final = 1_000_000
+SLICE_NS: Final = 500_000
 """How long one step works on the loop."""
 SEAL_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one job seals at most (and one segment more): they are held in memory meanwhile."""
+SWITCHED_AT_ONCE: Final = 8
+"""Pieces that take their blocks' places between two looks at the clock."""
 RETRY_MS_MIN: Final = 1_000
 RETRY_MS_MAX: Final = 300_000
 """Pause after a checkpoint that failed, doubled each time."""
@@ -61,6 +63,7 @@ class Phase(Enum):
     TAKE = "take"
     SYNC = "sync"
     WRITE = "write"
+    SWITCH = "switch"
 
 
 class Keeper:
@@ -113,6 +116,12 @@ class Keeper:
         self._began_ms = 0
         self._asides: deque[tuple[PinJob | UnpinJob, Ticket[None]]] = deque()
         """Jobs of others that must not meet a job of ours: files are named and removed in one place only."""
+        self._written: SnapshotJob | None = None
+        """The job of a snapshot that is durable, while its pieces take the place of their blocks."""
+        self._topics = 0
+        """How many topics it has."""
+        self._stuck: list[Copy] = []
+        """Pieces that could not."""
         self._job: Job | None = None
         self._running: Job | None = None
         self._superfluous: list[tuple[int, list[str]]] = []
@@ -182,6 +191,8 @@ class Keeper:
             self._seal_some(now_ms, until)
         elif self.phase is Phase.TAKE:
             self._take_some(until)
+        elif self.phase is Phase.SWITCH:
+            self._switch_some(now_ms, until)
         if self.phase is Phase.SYNC:
             return self._is_synced()
         return self._job is None
@@ -217,7 +228,10 @@ class Keeper:
                 self._copies, self._copied_bytes = [], 0
                 return
         elif error is None:
-            self._done(job, now_ms)
+            self._written, self._stuck, self._at = job, [], 0
+            self._topics = len(self._taken)
+            self._tails_size[self._number] = job.tails_bytes
+            self.phase = Phase.SWITCH
             return
         self._fail(error, now_ms)
 
@@ -269,7 +283,7 @@ class Keeper:
         self.phase = Phase.IDLE
         self._slots, self._copies, self._cuts = [], [], []
         self._taken, self._taken_slots, self._pieces = [], [], []
-        self._needed = {}
+        self._needed, self._stuck = {}, []
 
     def _open_readers(self, fs: Fs) -> Readers:
         logs = {shard.index: list(shard.files) for shard in self._wal.shards}
@@ -400,10 +414,12 @@ class Keeper:
         if waiting:
             return False
         by_id = self._catalog.by_id
-        gone = [slot for slot in self._slots if by_id.get(slot.topic.id) is not slot]
-        dropped = {id(slot.topic) for slot in gone}
-        kept = [at for at, slot in enumerate(self._taken_slots) if id(slot.topic) not in dropped]
-        taken = [self._taken[at] for at in kept]
+        gone = [slot for slot in self._slots if not slot.visible and by_id.get(slot.topic.id) is not slot]
+        if gone:
+            dropped = {id(slot.topic) for slot in gone}
+            kept = [at for at, slot in enumerate(self._taken_slots) if id(slot.topic) not in dropped]
+            self._taken = [self._taken[at] for at in kept]
+            self._pieces = [piece for piece in self._pieces if id(piece.copy.topic) not in dropped]
         for cut, shard in zip(self._cuts, shards, strict=True):
             cut.end_lsn = shard.durable_end
         globals_ = Globals(
@@ -419,36 +435,57 @@ class Keeper:
             cuts=self._cuts,
             dropped=[dropped_of(slot) for slot in gone],
         )
-        pieces = [piece for piece in self._pieces if id(piece.copy.topic) not in dropped]
-        self._job = SnapshotJob(taken, pieces, globals_, self._open_readers, self._store_id)
+        self._job = SnapshotJob(self._taken, self._pieces, globals_, self._open_readers, self._store_id)
         self.phase = Phase.WRITE
         return False
 
     # -- what a snapshot makes superfluous -------------------------------------------------------------------------
 
+    def _switch_some(self, now_ms: int, until_ns: int) -> None:
+        """The snapshot is durable: go over to the pieces that it names."""
+        job = self._written
+        assert job is not None, "pieces are switched once their snapshot is durable"
+        pieces = job.pieces
+        while self._at < len(pieces):
+            copies = [piece.copy for piece in pieces[self._at : self._at + SWITCHED_AT_ONCE]]
+            self._stuck += self._switch(copies)
+            self._at += len(copies)
+            if self._at < len(pieces) and self._clock.boot_ns() >= until_ns:
+                return
+        # What was taken down is let go of in slices, too: freeing ten thousand images at once would be a pause.
+        taken = self._taken
+        while taken:
+            for found in taken[-SWITCHED_AT_ONCE:]:
+                self._go_over(found)
+            del taken[-SWITCHED_AT_ONCE:], pieces[-SWITCHED_AT_ONCE:], self._taken_slots[-SWITCHED_AT_ONCE:]
+            if self._clock.boot_ns() >= until_ns:
+                return
+        self._written = None
+        self._done(job, now_ms)
+
+    def _go_over(self, found: Captured) -> None:
+        """The segments of a topic have the deleted rows that the snapshot names."""
+        for segment, entry, _ in found.deletes:
+            if segment.del_version and entry.deletes != segment.del_version:
+                self._superfluous.append((self._number, [segment.del_path(segment.del_version)]))
+            segment.del_version, segment.del_digest = entry.deletes, entry.digest
+
     def _done(self, job: SnapshotJob, now_ms: int) -> None:
-        """The snapshot is durable: go over to what it names, and let go of what it makes superfluous."""
-        self._tails_size[self._number] = job.tails_bytes
-        stuck = self._switch([piece.copy for piece in job.pieces])
-        if job.pieces and not self._tails_live.get(self._number):
+        """Everything is as the snapshot says: let go of what it makes superfluous."""
+        if job.tails_bytes and not self._tails_live.get(self._number):
             self._superfluous.append((self._number + 1, [tails_path(self._number)]))
-        for found in job.captured:
-            for segment, entry, _ in found.deletes:
-                if segment.del_version and entry.deletes != segment.del_version:
-                    self._superfluous.append((self._number, [segment.del_path(segment.del_version)]))
-                segment.del_version, segment.del_digest = entry.deletes, entry.digest
         self._superfluous += [(self._number, [segment.data_path]) for segment in self._gone_cold]
         self._gone_cold = []
         self._kept.append((self._number, self._cuts))
         while len(self._kept) > 2:
             self._superfluous.append((0, [snapshot_path(self._kept.pop(0)[0])]))
         if len(self._kept) == 2:
-            self._trim(stuck)
-        self._note_used(job)
+            self._trim(self._stuck)
+        self._tails_used = job.tails_used
         took = (self._clock.boot_ns() - self._began_ns) // 1_000_000
         self.last = CheckpointDone(
             number=self._number,
-            topics=len(job.captured),
+            topics=self._topics,
             segments=self._sealed,
             bytes=job.tails_bytes + job.snapshot_bytes,
             took_ms=took,
@@ -512,15 +549,6 @@ class Keeper:
         for segment in (*there, *self._catalog.cache.retired):
             if segment.in_tails:
                 self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1
-
-    def _note_used(self, job: SnapshotJob) -> None:
-        """How much of each tails file is still some topic's."""
-        used: dict[int, int] = {}
-        for found in job.captured:
-            for entry in found.image.segments:
-                if entry.offset:
-                    used[entry.number] = used.get(entry.number, 0) + entry.data_len + 32 * entry.count
-        self._tails_used = used
 
     def _is_worn(self, number: int) -> bool:
         """Whether most of a tails file is nobody's any more."""

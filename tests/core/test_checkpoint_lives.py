@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import engine.core.keeper as keeper_module
 from engine.checkpoint.jobs import Job
 from engine.core.jobs import outcome
 from engine.core.ticket import Ticket
@@ -21,7 +22,15 @@ from tests.store.test_snapshots import Life, comparable, images_of, started, wit
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 25
+SEEDS = 20
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["one slice", "small slices"])
+def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint's slices take all that there is, or one topic each."""
+    if request.param:
+        monkeypatch.setattr(keeper_module, "SLICE_NS", 0)
+        monkeypatch.setattr(keeper_module, "SWITCHED_AT_ONCE", 1)
 
 
 class KeptLife(Life):

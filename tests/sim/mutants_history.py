@@ -19,6 +19,7 @@ from engine.core.beginning import Beginning
 from engine.core.keeper import Keeper
 from engine.segment.segment import TOPICS_DIR
 from engine.segment.write import write_deletes
+from engine.topic.tail import Tail
 from engine.wal.prepare import Trim
 from engine.wal.wal import Wal
 from tests.sim.mutants import MUTANTS, Mutant, Patch, Plant
@@ -175,6 +176,19 @@ def _dead_when_sealed_forgotten(patch: Patch) -> None:
         return replaced
 
     patch.set(Keeper, "_replace", replace)
+
+
+@_mutant("history-slices")
+def _deletes_during_the_switch_forgotten(patch: Patch) -> None:
+    """A piece counts what its blocks held when they were taken down, whatever was deleted since."""
+    old = patch.set(Tail, "replace", None)
+
+    def replace(self: Tail, first: int, count: int, block: Any) -> None:
+        old(self, first, count, block)
+        if block.segment.in_tails:
+            block.live = block.segment.present
+
+    patch.set(Tail, "replace", replace)
 
 
 @_mutant("history-full")

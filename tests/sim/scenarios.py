@@ -508,6 +508,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("rewrites", history.rewrites, history.SMALL),
             ("islands", history.islands, history.SMALL),
             ("between", history.between, history.SMALL),
+            ("slices", history.slices, history.SMALL),
             ("full", history.full, history.SMALL),
             ("resharded", history.resharded, history.SMALL),
             ("unfinished", history.unfinished, history.SMALL),

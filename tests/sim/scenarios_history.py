@@ -5,8 +5,14 @@ Segments of eight records, so that every kind of file and each step between them
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from unittest import mock
+
 import msgspec
 
+import engine.core.keeper as keeper_module
 from engine.types import ConfigChanges, Match
 from tests.sim.media import Cut
 from tests.sim.world import TINY, World
@@ -301,6 +307,53 @@ def between(world: World) -> None:
     world.checkpoint()
     world.settle()
     world.check()
+
+
+def slices(world: World) -> None:
+    """Everything that clients do, in between the slices of a checkpoint, each of which takes one topic."""
+    names = ("a", "b", "c", "d", "e")
+    for name in names:
+        world.append(name, 4)
+    world.append("big", 9)
+    world.checkpoint()
+    for name in names:
+        world.append(name, 3)
+    world.append("big", 9)
+    world.delete("big", seqs=(3,))
+    busy: list[Callable[[], object]] = [
+        *(partial(world.append, name, 1, wait=False) for name in names),
+        *(partial(world.delete, name, seqs=(2, 6), wait=False) for name in names),
+        lambda: world.delete("big", seqs=(4, 12), wait=False),
+        lambda: world.put("a", cap_records=2, wait=False),
+        lambda: world.drop("b", wait=False),
+        lambda: world.drop("e", wait=False),
+        lambda: world.append("e", 1, wait=False),
+        lambda: world.append("new", 2, wait=False),
+    ]
+    with _small_slices(world):
+        ticket = world.core.checkpoint()
+        for number in range(200):
+            if ticket.done:
+                break
+            if number % 2 and number // 2 < len(busy):
+                busy[number // 2]()
+            world.step()
+        assert ticket.done, "so many slices do not make a checkpoint"
+    world.settle()
+    world.check()
+    world.checkpoint()
+    world.kill().start()
+    world.check()
+
+
+@contextmanager
+def _small_slices(world: World) -> Iterator[None]:
+    world.sliced = True
+    try:
+        with mock.patch.multiple(keeper_module, SLICE_NS=0, SWITCHED_AT_ONCE=1):
+            yield
+    finally:
+        world.sliced = False
 
 
 def full(world: World) -> None:

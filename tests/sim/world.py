@@ -124,6 +124,8 @@ class World:
         self._work: _Work | None = None
         self.between: list[Callable[[], object]] = []
         """What clients do while a checkpoint's job runs: one of them before each of its calls."""
+        self.sliced = False
+        """Whether a checkpoint does only one slice a step, so that clients do something between two."""
         self._serial = 0
         self._ticks_known = True
         self._wrapped: Fs | None = None
@@ -219,7 +221,7 @@ class World:
             self._advance_sync(job.shard, sync)
         while (chore := core.chore()) is not None:
             core.chore_done(chore, outcome(chore, self._fs))
-        while core.keep_step():
+        while core.keep_step() and not self.sliced:
             pass
         self._keep()
 
