@@ -20,6 +20,8 @@ from topics_cli.times import show_time
 if TYPE_CHECKING:
     from engine.tools.finding import FileReport, Finding, Span
 
+BRIEF_FROM = 10_000
+"""From here on a size is easier to read in a larger unit."""
 _COLORS = {"damage": b"\x1b[1;31m", "warning": b"\x1b[33m", "note": b"\x1b[2m"}
 _PLAIN = b"\x1b[0m"
 _CELLS = {
@@ -143,14 +145,19 @@ def _shown(name: str, value: Any) -> str:
 
 def show_size(count: int) -> str:
     """Bytes, and what that is in larger units."""
-    if count < 10_000:
+    return f"{count} bytes" if count < BRIEF_FROM else f"{count} bytes ({brief_size(count)})"
+
+
+def brief_size(count: int) -> str:
+    """Bytes in the unit that makes them short."""
+    if count < BRIEF_FROM:
         return f"{count} bytes"
     size = float(count)
     for unit in ("KiB", "MiB", "GiB"):
         size /= 1024
         if size < 1000:
-            return f"{count} bytes ({size:.1f} {unit})"
-    return f"{count} bytes ({size / 1024:.1f} TiB)"
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"
 
 
 def put_strip(session: Session, spans: list[Span]) -> None:

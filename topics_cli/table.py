@@ -340,7 +340,12 @@ COMMANDS: dict[str, Command] = {
             "status",
             "Is the daemon well, and which one is it?",
             "topics_cli.commands.status:status",
-            options=(_JSON,),
+            options=(
+                Option("-w --watch", FLAG, "Again and again, with what happens a second; in a pipe a line each time."),
+                Option("--interval", DURATION, "With --watch: time between two looks (1s).", metavar="TIME"),
+                _JSON,
+            ),
+            examples=("topics status", "topics status --watch"),
         ),
         Command(
             "ls",

@@ -19,6 +19,8 @@ function __topics_plain
             set -a plain $word
             if test (count $plain) = 1
                 switch $word
+        case status
+            set -a valued --interval
         case create
             set -a valued --type --ttl --ttl-ms --cap-records --cap-bytes --discard --durable --durability --priority --auto-priority --auto-create --idempotency-window --idempotency-window-ms --dedupe-node --lease --lease-ms --claim-jitter --claim-jitter-ms --max-deliveries --dead-letter --leases-durable
         case write
@@ -131,6 +133,8 @@ complete -c topics -l retry-for -d 'How long to wait for a daemon that is away: 
 complete -c topics -l socket -d 'Unix socket of the daemon.' -r -F
 complete -c topics -l url -d 'Address of the daemon: http://HOST:PORT.' -x
 complete -c topics -l key-file -d 'File whose first line is the API key.' -r -F
+complete -c topics -n '__topics_in status' -s w -l watch -d 'Again and again, with what happens a second; in a pipe a line each time.'
+complete -c topics -n '__topics_in status' -l interval -d 'With --watch: time between two looks (1s).' -x
 complete -c topics -n '__topics_in status' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_in ls' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_in info' -l json -d 'Short for -o json.'

@@ -1,0 +1,94 @@
+"""`topics status`: one screen of a daemon, and `--watch`, on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.cli.support import Daemon, Terminal, finish, read_until
+from topics_cli.vitals import Pace, Reading, full_in_s
+from topics_cli.watching import sparkline
+
+BARS = " .:-=+*#@"
+
+
+def _reading(at_s: float, **values: float) -> Reading:
+    families = {name: {"series": [{"labels": {}, "value": value}]} for name, value in values.items()}
+    return Reading(families, at_s)
+
+
+def test_a_sparkline_shows_the_last_values_and_anything_above_zero() -> None:
+    assert sparkline([0.0, 1.0, 8.0, 4.0], 6, BARS) == "   .@="
+    assert sparkline([5.0, 0.001, 8.0], 2, BARS) == ".@"
+    assert sparkline([0.0, 0.0], 3, BARS) == "   "
+    assert sparkline([], 3, BARS) == "   "
+
+
+def test_a_counter_that_begins_again_is_no_negative_rate() -> None:
+    assert Pace(_reading(0.0, x=100), _reading(2.0, x=130)).of("x") == 15
+    assert Pace(_reading(0.0, x=100), _reading(2.0, x=30)).of("x") == 15
+    assert Pace(_reading(0.0), _reading(2.0)).of("x") == 0
+
+
+def test_a_disk_that_lasts_for_years_is_not_said_to_fill() -> None:
+    assert full_in_s(1000.0, 10.0) == 100
+    assert full_in_s(1e12, 0.0) is None
+    assert full_in_s(1e12, 1.0) is None
+
+
+def test_one_screen_says_what_matters(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    text = shared.ok("status").decode()
+    names = [line.split("\t")[0].strip() for line in text.splitlines()]
+    for name in ("version", "uptime", "state", "topics", "disk", "records", "log", "checkpoint", "memory", "clients"):
+        assert name in names, text
+    assert "survives a crash of the process" in text
+
+
+@pytest.mark.slow
+def test_in_a_pipe_it_is_a_line_each_time(shared: Daemon) -> None:
+    process = shared.start_command("status", "--watch", "--interval", "100ms")
+    lines = read_until(process, 3)
+    code, _, said = finish(process, signal.SIGTERM)
+    assert (code, said) == (143, b"")
+    for line in lines:
+        cells = line.decode().split("\t")
+        assert dict(cell.split("=") for cell in cells[1:]).keys() >= {"written_per_s", "disk_free_bytes", "pressure"}
+
+
+@pytest.mark.slow
+def test_as_ndjson_it_is_an_object_each_time_and_rates_are_of_what_happened(shared: Daemon, topic: str) -> None:
+    process = shared.start_command("status", "--watch", "--interval", "300ms", "-o", "ndjson")
+    read_until(process, 1)
+    shared.ok("write", topic, "--batch", "100", stdin=b"x\n" * 1000)
+    written = 0.0
+    for line in read_until(process, 4, limit_s=30):
+        written = max(written, json.loads(line)["written_per_s"])
+    assert finish(process, signal.SIGINT)[0] == 130
+    assert written > 100
+
+
+@pytest.mark.slow
+def test_on_a_terminal_it_is_a_screen_that_is_put_back_and_waits_for_a_daemon_that_was_killed(mortal: Daemon) -> None:
+    mortal.ok("write", "hot", "x")
+    terminal = Terminal(mortal.environment(), "status", "--watch", "--interval", "200ms")
+    seen = terminal.read_until(b"requests")
+    assert b"\x1b[?1049h" in seen
+    assert f"topics at {mortal.socket}: ready".encode() in seen
+    mortal.kill()
+    terminal.read_until(b"waiting for it ...")
+    terminal.seen = b""
+    mortal.start()
+    terminal.read_until(b": ready", limit_s=20)
+    terminal.type(b"\x03")
+    code, seen = terminal.end()
+    assert code == 130
+    assert seen.endswith(b"\x1b[?25h\x1b[?1049l"), "the terminal is left as it was"
+
+
+def test_watching_where_no_daemon_ever_was_ends_at_once(shared: Daemon) -> None:
+    done = shared.run("status", "--watch", TOPICS_SOCKET="/nowhere/at/all")
+    assert done.returncode == 69
+    assert b"no daemon" in done.stderr
