@@ -20,6 +20,12 @@ TRAILER_BYTES_MAX: Final = 8192
 OVERHEAD_FACTOR_MAX: Final = 16
 """Framing may cost this many times the data (and a little): chunks of one byte cost 6, endless extensions more."""
 OVERHEAD_BYTES_FREE: Final = 16 * 1024
+BODY_RATE_MIN: Final = 1024
+"""Bytes a second that a body has to bring on average."""
+BODY_GRACE_S: Final = 5.0
+"""A body may start slowly: the floor on its rate counts from here on."""
+DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
+"""A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
 
 
 def payload_too_large(body_bytes_max: int) -> Refused:

@@ -27,12 +27,11 @@ from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
-from topics_daemon.exchange import Requester
+from topics_daemon.exchange import Link, Requester
 from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
 from topics_daemon.head import Bounds, Head
-from topics_daemon.http1 import Connection
 from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
@@ -127,8 +126,10 @@ class Daemon:
         self.draining = False
         self.progress = 0.0
         """How far recovery is, 0 … 1."""
-        self.connections: set[Connection] = set()
-        self.unsettled: list[Connection] = []
+        self.connections: set[Link] = set()
+        self.http2_requests = 0
+        """Requests of all connections of HTTP/2 that are open."""
+        self.unsettled: list[Link] = []
         """Connections with several answers to join at the end of the tick."""
         self.coarse_s = loop.time()
         """The loop's time as of the last look at the deadlines."""

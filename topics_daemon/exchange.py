@@ -7,6 +7,7 @@ else says the same in its own frames.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -114,6 +115,33 @@ class Requester(Protocol):
 
     def is_gone(self) -> bool:
         """Whether what is written now reaches nobody."""
+        ...
+
+
+class Link(Protocol):
+    """A connection of any version of HTTP, as the daemon sees it."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    def flush(self) -> None:
+        """The tick ends: let go what it brought."""
+        ...
+
+    def check(self, now: float) -> None:
+        """Enforce the deadlines; called by the daemon's coarse timer."""
+        ...
+
+    def judge_again(self) -> None:
+        """The keys have changed."""
+        ...
+
+    def drain(self) -> None:
+        """The daemon stops: close after what is going on."""
+        ...
+
+    def cut(self) -> None:
+        """Close at once, and drop what the other side has not taken."""
         ...
 
 

@@ -91,6 +91,7 @@ METERS: Final[tuple[Meter, ...]] = (
     _gauge("watch_sessions", "Watch sessions, with a stream or without."),
     _gauge("watch_lagging", "Open streams that have something they could not send yet."),
     _gauge("connections", "Open connections."),
+    _gauge("multiplexed_requests", "Open requests of all connections of HTTP/2, streams and long polls among them."),
     _gauge("request_buffer_bytes", "Bytes of request bodies that are on their way in."),
     _gauge("loop_lag_seconds", "Worst delay of a timer within the last seconds."),
     _counter("throttled_total", "Requests answered 429, by the limit that was met.", "why"),
@@ -205,6 +206,7 @@ def _put_daemon(page: _Page, daemon: Daemon) -> None:
     page.put("topics_watch_sessions", len(daemon.sessions))
     page.put("topics_watch_lagging", daemon.pump.lagging)
     page.put("topics_connections", len(daemon.connections))
+    page.put("topics_multiplexed_requests", daemon.http2_requests)
     page.put("topics_request_buffer_bytes", daemon.buffered_bytes)
     page.put("topics_loop_lag_seconds", round(max(daemon.metrics.lags), 6))
 

@@ -19,9 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
-import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,11 +27,20 @@ from typing import TYPE_CHECKING, Final, cast
 
 from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached
+from topics_daemon import http2
 from topics_daemon.answers import CONTINUE, error_answer
-from topics_daemon.body import Chunks, inflate, payload_too_large
+from topics_daemon.body import (
+    BODY_GRACE_S,
+    BODY_RATE_MIN,
+    DRAIN_BODY_BYTES_MAX,
+    Chunks,
+    inflate,
+    payload_too_large,
+)
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
-from topics_daemon.listen import is_own_user
+from topics_daemon.http2_frames import PREFACE_HEAD
+from topics_daemon.listen import abort, is_own_user
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -43,18 +49,8 @@ PENDING_MAX: Final = 64
 """Pipelined requests of one connection that may wait for their answers."""
 INBUF_BYTES_MAX: Final = 256 * 1024
 """Input held back while a connection cannot go on; then reading pauses."""
-DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
-"""A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
 LINGER_S: Final = 3.0
 """How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
-BODY_GRACE_S: Final = 5.0
-"""A body may start slowly: the floor on its rate counts from here on."""
-BODY_RATE_MIN: Final = 1024
-"""Bytes a second that a body has to bring on average."""
-
-
-NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER that makes a close drop what is unsent: the kernel would keep megabytes for a reader that takes none."""
 
 
 class Phase(IntEnum):
@@ -87,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_chunks",
         "_daemon_waits",
         "_eof",
+        "_first",
         "_head",
         "_head_since",
         "_inbuf",
@@ -121,8 +118,10 @@ class Connection(asyncio.Protocol):
         self.pending: deque[Exchange] = deque()
         self.only_pipelined = True
         self.phase = HEAD
-        self.fast = True
-        """Whether the next chunk may take the hot path: nothing is buffered, pending or closing."""
+        self.fast = False
+        """Whether the next chunk may take the hot path: nothing is buffered, pending or closing. The first chunk may
+        not: it says which version of HTTP is spoken."""
+        self._first = True
         self.paused = False
         self.reading = True
         self.heard = 0.0
@@ -280,14 +279,26 @@ class Connection(asyncio.Protocol):
         raw = bytes(inbuf[:end])
         head = self.heads.get(raw)
         if head is None:
+            if raw == PREFACE_HEAD and self._first:
+                return self._become_http2()
             if PLAUSIBLE_START.match(raw) is None:
                 return self._hang_up()
             head = self.door.learn(raw, parse(raw, bounds))
         del inbuf[:end]
         self._scan = 0
+        self._first = False
         self._head = head
         self._head_complete(head)
         return True
+
+    def _become_http2(self) -> bool:
+        """The first words were those of HTTP/2: somebody else goes on with the connection."""
+        self.phase = CLOSED
+        self.daemon.connections.discard(self)
+        link = http2.Connection(self.daemon, self.door, self.transport)
+        self.transport.set_protocol(link)
+        link.begin(self._inbuf)
+        return False
 
     def _hang_up(self) -> bool:
         """Whoever talks like this does not speak HTTP: there is nobody to answer, but for earlier requests."""
@@ -524,15 +535,7 @@ class Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Close at once, and drop what the other side has not taken, in the kernel too."""
-        sock = self.transport.get_extra_info("socket")
-        if sock is not None:
-            try:
-                with socket.socket(fileno=os.dup(sock.fileno())) as same:
-                    same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-            except OSError:
-                # It is closed already.
-                pass
-        self.transport.abort()
+        abort(self.transport)
 
     def drain(self) -> None:
         """The daemon stops: close now if nothing is going on, else after what is."""

@@ -9,6 +9,7 @@ start. At the end only our own file is removed (same inode).
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import os
@@ -26,6 +27,10 @@ from topics_daemon.log import Log
 BACKLOG: Final = 1024
 SOCKET_PATH_BYTES_MAX: Final = 107
 """What fits into sockaddr_un, with its final NUL."""
+
+
+NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes a close drop what is unsent: the kernel would keep megabytes for a reader that takes none."""
 
 
 class CannotListen(Exception):
@@ -66,6 +71,19 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once, and drop what the other side has not taken, in the kernel too."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        try:
+            with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        except OSError:
+            # It is closed already.
+            pass
+    transport.abort()
 
 
 def is_own_user(sock: socket.socket | None) -> bool:

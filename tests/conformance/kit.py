@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.conformance import rawjson
 from tests.conformance.wire import Connection, Response, Target, render_request
+from tests.conformance.wire2 import connect
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -271,7 +272,7 @@ class Api:
 
     def connect(self) -> Connection:
         """A fresh connection for raw bytes (the caller closes it)."""
-        return Connection(self.target)
+        return connect(self.target)
 
     def later(self, delay_s: float, action: Callable[[Api], object]) -> threading.Thread:
         """Start a thread that waits and then acts over a connection of its own; the caller joins it."""

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.conformance.kit import Case, Keys
@@ -26,7 +26,7 @@ KEYS = Keys("conf-full-key", "conf-read-key", "conf-write-key", "conf-prefix-key
 KEY_ENTRIES = (
     "conf-full-key,conf-read-key:read,conf-write-key:write,conf-prefix-key:read+write+delete+admin:conf-limited-"
 )
-DOORS = ("tcp", "unix", "tcp with keys", "unix with keys")
+DOORS = ("tcp", "unix", "http2", "tcp with keys", "unix with keys", "http2 with keys")
 
 Doors = dict[str, tuple[Target, Keys]]
 
@@ -107,15 +107,20 @@ def all_doors() -> Iterator[Doors]:
     """Both daemons, over TCP and the Unix socket."""
     with ExitStack() as stack:
         free = stack.enter_context(running(None))
-        doors: Doors = {"tcp": (free.tcp, Keys()), "unix": (free.unix, Keys())}
+        doors: Doors = {"tcp": (free.tcp, Keys()), "unix": (free.unix, Keys()), "http2": (_http2(free.tcp), Keys())}
         keyed = stack.enter_context(running(KEY_ENTRIES))
         doors |= {"tcp with keys": (keyed.tcp, KEYS), "unix with keys": (keyed.unix, KEYS)}
+        doors["http2 with keys"] = (_http2(keyed.tcp), KEYS)
         yield doors
+
+
+def _http2(target: Target) -> Target:
+    return replace(target, http2=True)
 
 
 def doors_of(case: Case) -> list[str]:
     """Where a case is run: on the daemon without keys if it can be, else on the one with keys."""
-    tcp, unix = Target("127.0.0.1", 1, None), Target("localhost", 0, "/x")
-    kinds = dict(zip(DOORS, [(tcp, Keys()), (unix, Keys()), (tcp, KEYS), (unix, KEYS)], strict=True))
+    targets = (Target("127.0.0.1", 1, None), Target("localhost", 0, "/x"), Target("127.0.0.1", 1, None, True))
+    kinds = dict(zip(DOORS, [(target, keys) for keys in (Keys(), KEYS) for target in targets], strict=True))
     can = [door for door in DOORS if case.missing(*kinds[door]) is None]
     return [door for door in can if "keys" not in door] or can

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from tests.conformance.kit import Api, Case, Failed, Keys
 from tests.conformance.rawjson import NotJson
 from tests.conformance.wire import Target, WireError
+from tests.conformance.wire2 import OnlyHttp1
 
 AT_ONCE = 6
+ONLY_HTTP1 = "says what only HTTP/1.1 can say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,11 @@ def run_case(case: Case, target: Target, keys: Keys) -> Outcome:
         return Outcome(case, None, missing, 0.0)
     started = time.monotonic()
     api = Api(target, keys)
-    failure = None
+    failure = skipped = None
     try:
         case.run(api)
+    except OnlyHttp1:
+        skipped = ONLY_HTTP1
     except (Failed, WireError, NotJson, OSError) as error:
         failure = f"{type(error).__name__}: {error}"
     except Exception as error:  # an answer of another shape than a case expects (a missing key, a wrong type)
@@ -44,7 +48,7 @@ def run_case(case: Case, target: Target, keys: Keys) -> Outcome:
         api.close()
     except (Failed, WireError, NotJson, OSError) as error:
         failure = failure or f"cleaning up: {error}"
-    return Outcome(case, failure, None, time.monotonic() - started)
+    return Outcome(case, failure, skipped, time.monotonic() - started)
 
 
 def run_all(cases: list[Case], target: Target, keys: Keys) -> Iterator[Outcome]:

@@ -3,9 +3,9 @@
 The suite needs what ordinary client libraries hide: the bytes as they came, several requests sent before the first
 answer is read, heads that no library would send, connections closed in the middle. Nothing here knows about topics.
 
-`Target` says where the server is (`http://host:port` or `unix:///path.sock`); `Connection` is one socket: `send` raw
-bytes, `read_response` one answer. Reading is strict: a line that does not end in CRLF, a body without a length, or
-bytes after the end are a `WireError`, which fails the case.
+`Target` says where the server is: `http://host:port` or `unix:///path.sock`, and `h2:` in front for HTTP/2 (`wire2`).
+`Connection` is one socket: `send` raw bytes, `read_response` one answer. Reading is strict: a line that does not end in
+CRLF, a body without a length, or bytes after the end are a `WireError`, which fails the case.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ class Target:
     host: str
     port: int
     path: str | None
+    http2: bool = False
 
     @classmethod
     def parse(cls, url: str) -> Target:
-        """Read `http://host:port` or `unix:///path`."""
-        parts = urlsplit(url)
+        """Read `http://host:port` or `unix:///path`, with `h2:` in front for HTTP/2."""
+        http2 = url.startswith("h2:")
+        parts = urlsplit(url.removeprefix("h2:"))
         if parts.scheme == "unix":
-            return cls("localhost", 0, parts.path)
+            return cls("localhost", 0, parts.path, http2)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"a base URL is http://host:port or unix:///path, not {url!r}")
-        return cls(parts.hostname, parts.port or 80, None)
+        return cls(parts.hostname, parts.port or 80, None, http2)
 
     @property
     def is_tcp(self) -> bool:

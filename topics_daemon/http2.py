@@ -1,0 +1,499 @@
+"""One HTTP/2 connection with prior knowledge: frames in, requests run, answers out as the peer's windows allow.
+
+A connection begins as one of HTTP/1; when the first thing it says is the preface of HTTP/2, its transport is handed to
+a `Connection` of this module (so HTTP/1 pays nothing). h2 keeps the protocol; `http2_frames.Inflow` bounds what a peer
+may make us do; each request is an `http2_request.Request`, read and answered by the same code as in HTTP/1.
+
+What goes out is bounded three times: a stream renders at most `AHEAD_BYTES` (or one frame) ahead, all requests of a
+connection together `OUT_BYTES_MAX` (then no request is begun, and its streams pause), and the transport takes no data
+while its own buffer is above its mark. A peer that takes nothing is cut, a single request that is not taken is reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+
+from engine.errors import Code, TopicsError, Unavailable
+from topics_daemon.head import parse
+from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
+from topics_daemon.http2_head import Fields, as_head
+from topics_daemon.http2_request import Request, State
+from topics_daemon.listen import abort
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon, Door
+
+REQUESTS_MAX: Final = 1024
+"""Requests of one connection that may be open."""
+WINDOW_BYTES: Final = 256 * 1024
+"""What a peer may send of one body before it hears from us."""
+CONNECTION_WINDOW_BYTES: Final = 1024 * 1024
+"""What it may send of all bodies."""
+OUT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What may wait to be sent for all requests of a connection; one answer may exceed it."""
+BATCH_BYTES: Final = 256 * 1024
+"""Frames that are put together before they are written."""
+INPUT_BYTES_MAX: Final = 64 * 1024
+"""Input held back while frames are handled in slices; beyond it reading pauses."""
+CONTROL_BYTES_MAX: Final = 256 * 1024
+"""Unsent bytes in the transport beyond which reading pauses: a peer that reads nothing gets no more to answer."""
+TABLE_BYTES_MAX: Final = 4096
+"""Our side of header compression, whatever the peer allows."""
+READABLE_HEADS: Final = 8
+"""Heads up to this many times their bound are read, so that the refusal can be an answer; beyond it, it is none."""
+CLOSED_REMEMBERED: Final = 2048
+"""Streams that are over whose end is remembered, to tell late frames from wrong ones."""
+LINGER_S: Final = 3.0
+"""How long the peer may take to read the last words."""
+
+
+class _Protocol(H2Connection):
+    """h2 with a bound of ours."""
+
+    MAX_CLOSED_STREAMS = CLOSED_REMEMBERED
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection; `door` says which listener it came through."""
+
+    def __init__(self, daemon: Daemon, door: Door, transport: asyncio.Transport) -> None:
+        self.daemon = daemon
+        self.door = door
+        self.transport = transport
+        self.requests: dict[int, Request] = {}
+        self.out_bytes = 0
+        """What waits to be sent for all requests."""
+        self.is_full = False
+        """Whether that is more than may wait."""
+        head_bytes = daemon.head_bounds.head_bytes
+        self._inflow = Inflow(daemon.loop.time(), READABLE_HEADS * head_bytes)
+        self._h2 = _Protocol(
+            H2Configuration(
+                client_side=False,
+                header_encoding=None,
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
+        )
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: REQUESTS_MAX,
+                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                SettingCodes.MAX_HEADER_LIST_SIZE: READABLE_HEADS * head_bytes,
+            },
+        )
+        self._h2.decoder.max_header_list_size = READABLE_HEADS * head_bytes
+        self._sendable: dict[Request, None] = {}
+        """Requests with something to send, and a window for it as far as is known."""
+        self._todo: deque[Request] = deque()
+        """Requests that are complete, and wait for room."""
+        self._noted: dict[Request, None] = {}
+        """Requests that something has happened to in this tick."""
+        self._ending: dict[Request, None] = {}
+        """Streams that end once everything is sent."""
+        self._paused = False
+        self._reading = True
+        self._advance_due = False
+        self._flush_due = False
+        self._draining = False
+        self._closing_s: float | None = None
+        self._heard_s = daemon.loop.time()
+        self._stuck_bytes = 0
+        self._stuck_since = 0.0
+
+    # -- what the loop calls -----------------------------------------------------------------------------------------
+
+    def begin(self, data: bytes | bytearray) -> None:
+        """Take the connection over; `data` is what came in so far."""
+        self.daemon.connections.add(self)
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - 65_535)
+        self._inflow.feed(data, self.daemon.loop.time())
+        self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing_s is not None:
+            return
+        self._inflow.feed(data, self.daemon.loop.time())
+        if not self._advance_due:
+            self._advance()
+
+    def eof_received(self) -> bool:
+        """A peer that has sent all it will may still read; who would take something on its behalf had better not."""
+        for request in list(self.requests.values()):
+            if request.stream is not None or request.state is State.BODY:
+                request.close()
+            for exchange in list(request.pending):
+                exchange.ended()
+        self.drain()
+        return bool(self.requests)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing_s = self.daemon.loop.time()
+        self.daemon.connections.discard(self)
+        for request in list(self.requests.values()):
+            request.close()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._settle_reading()
+        self.flush()
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Handle the next frames, with every misdeed answered: nothing may escape into the loop."""
+        self._advance_due = False
+        if self._closing_s is not None:
+            return
+        try:
+            taken = self._inflow.take(self.daemon.loop.time())
+            if taken:
+                for event in self._h2.receive_data(taken):
+                    handler = _HANDLERS.get(type(event))
+                    if handler is not None:
+                        handler(self, event)
+        except Unruly as error:
+            self._say_goodbye(error.code, str(error))
+            return
+        except ProtocolError as error:
+            self._say_goodbye(None, str(error))
+            return
+        except Exception as error:  # noqa: BLE001  # a bug costs one connection, not the daemon
+            self.daemon.internal_error(error)
+            self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
+            return
+        if taken and len(self._inflow):
+            self._advance_due = True
+            self.daemon.loop.call_soon(self._advance)
+        self._settle_reading()
+        self.flush()
+
+    def _settle_reading(self) -> None:
+        """Stop or go on reading."""
+        backlog = self._advance_due and len(self._inflow) > INPUT_BYTES_MAX
+        deaf = self._paused and self.transport.get_write_buffer_size() > CONTROL_BYTES_MAX
+        may_read = not (backlog or deaf)
+        if may_read != self._reading and not self.transport.is_closing():
+            self._reading = may_read
+            if may_read:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def _on_request(self, event: RequestReceived) -> None:
+        number = event.stream_id
+        self._heard_s = self.daemon.loop.time()
+        if self._draining:
+            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            return
+        request = self.requests[number] = Request(self, number)
+        self.daemon.http2_requests += 1
+        try:
+            self._check_room()
+            ended = event.stream_ended is not None
+            raw = as_head(cast(Fields, event.headers), ended=ended)
+            head = self.door.heads.get(raw) or self.door.learn(raw, parse(raw, self.daemon.head_bounds))
+            request.begin(head, ended=ended)
+        except TopicsError as error:
+            request.refuse(error)
+
+    def _check_room(self) -> None:
+        """Raise when all connections together have too many requests open: each may cost as much as a connection."""
+        maximum: int = self.daemon.config["max_connections"]
+        if self.daemon.http2_requests > maximum:
+            raise Unavailable(
+                Code.THROTTLED,
+                "too many requests are open over HTTP/2; try again",
+                {"limit": "max_connections", "max": maximum},
+            )
+
+    def _on_data(self, event: DataReceived) -> None:
+        number = event.stream_id
+        request = self.requests.get(number)
+        if request is not None:
+            try:
+                request.take_body(event.data)
+            except TopicsError as error:
+                request.refuse(error)
+        if event.flow_controlled_length:
+            self._h2.acknowledge_received_data(event.flow_controlled_length, number)
+
+    def _on_end(self, event: StreamEnded) -> None:
+        request = self.requests.get(event.stream_id)
+        if request is not None:
+            request.complete()
+
+    def _on_reset(self, event: StreamReset) -> None:
+        request = self.requests.get(event.stream_id)
+        if request is not None:
+            request.close()
+
+    def _on_window(self, event: WindowUpdated) -> None:
+        if event.stream_id:
+            request = self.requests.get(event.stream_id)
+            if request is not None and request.out_bytes:
+                self._sendable[request] = None
+        else:
+            self._look_at_all()
+
+    def _on_settings(self, event: RemoteSettingsChanged) -> None:
+        if SettingCodes.HEADER_TABLE_SIZE in event.changed_settings:
+            wanted = event.changed_settings[SettingCodes.HEADER_TABLE_SIZE].new_value
+            self._h2.encoder.header_table_size = min(wanted, TABLE_BYTES_MAX)
+        if SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
+            self._look_at_all()
+
+    def _on_goodbye(self, event: ConnectionTerminated) -> None:
+        """The peer leaves. The library sends nothing after that; neither does a peer wait for anything."""
+        self._close()
+
+    # -- told by requests --------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether streams may go on rendering, and requests be begun."""
+        return not self.is_full and not self._paused
+
+    @property
+    def is_gone(self) -> bool:
+        return self._closing_s is not None or self.transport.is_closing()
+
+    @property
+    def partial(self) -> int:
+        """Bytes of a frame that is not complete."""
+        return self._inflow.partial
+
+    def run_soon(self, request: Request) -> None:
+        """A request is complete: run it as soon as there is room for its answer."""
+        self._todo.append(request)
+
+    def note(self, request: Request) -> None:
+        """Something has happened to a request: look at it at the end of the tick."""
+        self._noted[request] = None
+        if not self._flush_due:
+            self._flush_due = True
+            self.daemon.unsettled.append(self)
+            self.daemon.wake()
+
+    def inform(self, number: int) -> None:
+        """Say that the body may come."""
+        self._h2.send_headers(number, [(b":status", b"100")])
+
+    def say(self, number: int, fields: Fields, over: bool) -> None:
+        """Send the head of an answer."""
+        self._h2.send_headers(number, fields, end_stream=over)
+        self._inflow.earn(8)
+
+    def queued(self, request: Request, size: int) -> None:
+        """A request has more to send."""
+        self.out_bytes += size
+        self._sendable[request] = None
+        if not self.is_full and self.out_bytes > OUT_BYTES_MAX:
+            self.is_full = True
+            for other in list(self.requests.values()):
+                if other.stream is not None and not other.paused:
+                    other.pause()
+
+    def end_soon(self, request: Request) -> None:
+        """A stream ends once everything is sent."""
+        self._ending[request] = None
+        self.note(request)
+
+    def reset(self, request: Request, code: ErrorCodes) -> None:
+        """End a request on our side."""
+        if self._closing_s is None and not self._lib_closed(request.id):
+            self._h2.reset_stream(request.id, code)
+            self.note(request)
+
+    def _lib_closed(self, number: int) -> bool:
+        stream = self._h2.streams.get(number)
+        return stream is None or stream.closed
+
+    def closed(self, request: Request, unsent: int) -> None:
+        """A request is over."""
+        if self.requests.pop(request.id, None) is not None:
+            self.daemon.http2_requests -= 1
+        self._sendable.pop(request, None)
+        self._ending.pop(request, None)
+        self._noted.pop(request, None)
+        self._heard_s = self.daemon.coarse_s
+        self._freed(unsent)
+
+    def _freed(self, size: int) -> None:
+        self.out_bytes -= size
+        if self.is_full and self.out_bytes <= OUT_BYTES_MAX // 2:
+            self.is_full = False
+            for request in list(self.requests.values()):
+                request.may_resume()
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Take the answers that are there, begin what there is room for, and send as much as may be sent."""
+        self._flush_due = False
+        if self._closing_s is not None:
+            return
+        try:
+            self._settle()
+            self._send()
+        except Exception as error:  # noqa: BLE001  # a bug costs one connection, not the daemon
+            self.daemon.internal_error(error)
+            self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
+            return
+        if self._draining:
+            self.drain()
+
+    def _settle(self) -> None:
+        noted, self._noted = self._noted, {}
+        for request in noted:
+            request.answer_settled()
+        while self._todo and self.has_room:
+            self._todo.popleft().run()
+
+    def _send(self) -> None:
+        """Frames of data, one request after the other, until a window or the transport's buffer is full."""
+        h2 = self._h2
+        batch = bytearray(h2.data_to_send())
+        while self._sendable and not self._paused:
+            request = next(iter(self._sendable))
+            del self._sendable[request]
+            if request.out_bytes:
+                room = min(h2.local_flow_control_window(request.id), FRAME_BYTES_MAX)
+                if room <= 0:
+                    # It comes back with the window.
+                    continue
+                piece = request.next_piece(room)
+                over = request.last and not request.out_bytes
+                h2.send_data(request.id, piece, end_stream=over)
+                self._freed(len(piece))
+                self._inflow.earn(4)
+                if over:
+                    request.sent_all()
+                elif request.out_bytes:
+                    self._sendable[request] = None
+                request.may_resume()
+            batch += h2.data_to_send()
+            if len(batch) >= BATCH_BYTES:
+                self.transport.write(bytes(batch))
+                batch.clear()
+        for request in [one for one in self._ending if not one.out_bytes]:
+            h2.end_stream(request.id)
+            request.sent_all()
+        batch += h2.data_to_send()
+        if batch:
+            self.transport.write(bytes(batch))
+        self._settle_reading()
+
+    def _look_at_all(self) -> None:
+        """Windows have changed: who has something to send may be able to."""
+        for request in self.requests.values():
+            if request.out_bytes:
+                self._sendable[request] = None
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take no more requests (they are reset as refused: nothing was done), and say goodbye after the present ones.
+
+        Not before: clients made with h2 take no answers any more once they have been told goodbye.
+        """
+        self._draining = True
+        if not self.requests and self._closing_s is None:
+            self._h2.close_connection()
+            self._close()
+
+    def _say_goodbye(self, code: ErrorCodes | None, why: str) -> None:
+        """Break off: requests that are open get nothing any more. `code` None: the library has said it."""
+        self.daemon.log.debug("connection broken off", why=why)
+        try:
+            if code is not None:
+                self._h2.close_connection(code)
+        except ProtocolError:
+            # It is closed in the eyes of the library: the peer has heard it before.
+            pass
+        self._close(linger=True)
+
+    def _close(self, *, linger: bool = False) -> None:
+        """Close once what is in the transport is written. `linger`: after dropping what still comes for a while, so
+        that the last words can be read."""
+        if self._closing_s is not None:
+            return
+        self._closing_s = self.daemon.loop.time()
+        self.transport.write(self._h2.data_to_send())
+        for request in list(self.requests.values()):
+            request.close()
+        self._todo.clear()
+        if linger and not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
+            if not self._reading:
+                self._reading = True
+                self.transport.resume_reading()
+        else:
+            self.transport.close()
+
+    def cut(self) -> None:
+        """Close at once, and drop what the peer has not taken, in the kernel too."""
+        abort(self.transport)
+
+    def judge_again(self) -> None:
+        """The keys have changed."""
+        for request in list(self.requests.values()):
+            request.judge_again()
+
+    def check(self, now: float) -> None:
+        """Enforce the deadlines; called by the daemon's coarse timer."""
+        times = self.daemon.timeouts
+        waiting = self.transport.get_write_buffer_size()
+        moved = waiting == 0 or waiting != self._stuck_bytes
+        if moved:
+            self._stuck_bytes, self._stuck_since = waiting, now
+        elif now - self._stuck_since > times.stall_s:
+            self.cut()
+            return
+        if self._closing_s is not None:
+            if waiting and moved:
+                self._closing_s = now
+            elif now - self._closing_s > LINGER_S:
+                self.cut()
+            return
+        if self._inflow.awaits_head and not self._advance_due and now - self._inflow.since_s > times.header_s:
+            self.cut()
+            return
+        for request in list(self.requests.values()):
+            request.check(now)
+        if not self.requests and (self._draining or now - self._heard_s > times.idle_s):
+            self.drain()
+
+
+_HANDLERS: Final[dict[type, Callable[[Connection, Any], None]]] = {
+    RequestReceived: Connection._on_request,
+    DataReceived: Connection._on_data,
+    StreamEnded: Connection._on_end,
+    StreamReset: Connection._on_reset,
+    WindowUpdated: Connection._on_window,
+    RemoteSettingsChanged: Connection._on_settings,
+    ConnectionTerminated: Connection._on_goodbye,
+}

@@ -1,0 +1,148 @@
+"""What comes in on a connection of HTTP/2, before any library reads it: whole frames, a few at a time, within bounds.
+
+The library (h2) keeps the protocol; it does not bound what a peer may make it do. Here a frame that is too long is
+refused by its first nine bytes, not when all of it is there; a block of headers is bounded over all of its frames; and
+frames which cost us work and bring nothing (resets, pings, settings, priorities, empty data, tiny windows) are paid
+from a budget that grows with time and with what is really answered. A peer that has spent it is told to calm down.
+
+Pure: bytes in, bytes out; time is given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from h2.errors import ErrorCodes
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE_HEAD: Final = b"PRI * HTTP/2.0\r\n\r\n"
+"""What of it looks like the head of a request."""
+FRAME_HEAD_BYTES: Final = 9
+FRAME_BYTES_MAX: Final = 16_384
+"""Payload of one frame, as announced (the least that HTTP/2 allows: nothing of ours needs more)."""
+FRAMES_AT_ONCE: Final = 32
+"""Frames that are handled before the loop sees to others: about 10 ms at the worst, when each is a request."""
+BUDGET_MAX: Final = 4096
+"""Points of a peer: enough to cancel a thousand requests at once."""
+BUDGET_PER_S: Final = 256
+"""Points that time gives back."""
+SMALL_DATA_BYTES: Final = 64
+"""Data in smaller pieces costs more than it brings."""
+
+DATA: Final = 0x0
+HEADERS: Final = 0x1
+RST_STREAM: Final = 0x3
+SETTINGS: Final = 0x4
+PING: Final = 0x6
+WINDOW_UPDATE: Final = 0x8
+CONTINUATION: Final = 0x9
+END_STREAM: Final = 0x1
+END_HEADERS: Final = 0x4
+
+_POINTS: Final = {HEADERS: 0, RST_STREAM: 4, SETTINGS: 8, PING: 4, CONTINUATION: 1}
+"""What frames cost; others, and kinds that nobody knows, cost one point. Requests are free."""
+
+
+class Unruly(Exception):
+    """The peer does what no client needs to; `code` is what the connection ends with."""
+
+    def __init__(self, code: ErrorCodes, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Inflow:
+    """Bytes that came in and were not handled yet."""
+
+    __slots__ = (
+        "_block_bytes",
+        "_block_bytes_max",
+        "_budget",
+        "_budget_s",
+        "_buffer",
+        "_has_begun",
+        "_preface_left",
+        "since_s",
+    )
+
+    def __init__(self, now_s: float, block_bytes_max: int) -> None:
+        """`block_bytes_max` bounds a block of headers, compressed as it is."""
+        self._buffer = bytearray()
+        self._preface_left = len(PREFACE)
+        self._has_begun = False
+        self._block_bytes_max = block_bytes_max
+        self._block_bytes = 0
+        """Of the block of headers that is on its way; 0 for none."""
+        self._budget = float(BUDGET_MAX)
+        self._budget_s = now_s
+        self.since_s = now_s
+        """When what is incomplete now began."""
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def awaits_head(self) -> bool:
+        """Whether the preface and its first frame, a block of headers, or a frame other than data is not complete."""
+        if not self._has_begun or self._block_bytes:
+            return True
+        return len(self._buffer) > 3 and self._buffer[3] != DATA
+
+    @property
+    def partial(self) -> int:
+        """Bytes of the frame that is not complete."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray, now_s: float) -> None:
+        """Take what came in."""
+        if not self._buffer:
+            self.since_s = now_s
+        self._buffer += data
+
+    def earn(self, points: int) -> None:
+        """Something was really done for the peer."""
+        self._budget = min(self._budget + points, BUDGET_MAX)
+
+    def take(self, now_s: float) -> bytes:
+        """The next whole frames, the preface before the first; empty when none is complete. Raises `Unruly`."""
+        self._budget = min(self._budget + (now_s - self._budget_s) * BUDGET_PER_S, BUDGET_MAX)
+        self._budget_s = now_s
+        buffer = self._buffer
+        end = 0
+        if self._preface_left:
+            if not PREFACE.startswith(bytes(buffer[: len(PREFACE)])):
+                raise Unruly(ErrorCodes.PROTOCOL_ERROR, "this is not the preface of HTTP/2")
+            if len(buffer) < len(PREFACE):
+                return b""
+            end, self._preface_left = len(PREFACE), 0
+        for _ in range(FRAMES_AT_ONCE):
+            if len(buffer) - end < FRAME_HEAD_BYTES:
+                break
+            length = int.from_bytes(buffer[end : end + 3], "big")
+            if length > FRAME_BYTES_MAX:
+                raise Unruly(ErrorCodes.FRAME_SIZE_ERROR, "a frame is longer than was agreed")
+            kind, flags = buffer[end + 3], buffer[end + 4]
+            if len(buffer) - end < FRAME_HEAD_BYTES + length:
+                break
+            self._judge(kind, flags, length)
+            end += FRAME_HEAD_BYTES + length
+            self._has_begun = True
+        taken = bytes(buffer[:end])
+        if end:
+            del buffer[:end]
+            self.since_s = now_s
+        return taken
+
+    def _judge(self, kind: int, flags: int, length: int) -> None:
+        """Bound a block of headers, and let the peer pay."""
+        if kind in (HEADERS, CONTINUATION):
+            self._block_bytes += FRAME_HEAD_BYTES + length
+            if self._block_bytes > self._block_bytes_max:
+                raise Unruly(ErrorCodes.ENHANCE_YOUR_CALM, "a block of headers is too large")
+            if flags & END_HEADERS:
+                self._block_bytes = 0
+        if kind == DATA and (length >= SMALL_DATA_BYTES or flags & END_STREAM):
+            return
+        self._budget -= _POINTS.get(kind, 1)
+        if self._budget < 0:
+            raise Unruly(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
