@@ -460,6 +460,26 @@ COMMANDS: dict[str, Command] = {
             options=(Option("--dir", TEXT, "A stopped store, instead of the daemon.", metavar="DIR"), _JSON),
             examples=("topics explain orders 17", "topics explain orders 17 --dir /srv/topics"),
         ),
+        Command(
+            "context",
+            "Named places of daemons: ls, show, set, use, drop.",
+            "topics_cli.commands.context:context",
+            arguments=(
+                Argument(
+                    "ACTION",
+                    "What to do (ls). `set` takes --socket or --url, and --key-file; `use none` uses none.",
+                    kind=CHOICE,
+                    choices=("ls", "show", "set", "use", "drop"),
+                    required=False,
+                ),
+                Argument("NAME", "Name of a context.", required=False),
+            ),
+            options=(_JSON,),
+            examples=(
+                "topics context set prod --url http://10.0.0.5:4000 --key-file ~/.topics-key",
+                "topics context use prod",
+            ),
+        ),
         Command("version", "Versions of the client and the daemon.", "topics_cli.commands.version:version"),
     )
 }

@@ -1,8 +1,8 @@
 """Where the daemon is, and why we think so.
 
     --socket / --url  >  TOPICS_SOCKET / TOPICS_URL  >  .topics.toml of this directory or one above it
-    >  $XDG_RUNTIME_DIR/topics/topics.sock  >  /run/topics/topics.sock  >  the data directory's socket
-    >  http://127.0.0.1:4000
+    >  the context in use (`topics context`)  >  $XDG_RUNTIME_DIR/topics/topics.sock  >  /run/topics/topics.sock
+    >  the data directory's socket  >  http://127.0.0.1:4000
 
 The first that is given or exists is taken, and no other is tried when nobody answers there: a command must never end
 up with another daemon than the one that it would have met a minute ago. A `.topics.toml` counts only when it belongs
@@ -16,9 +16,15 @@ import stat
 
 from topics_cli.exits import CONFIGURATION, Failure, usage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 4000
 CONTEXT_FILE = ".topics.toml"
+PLACE_KEYS = ("socket", "url", "key_file")
+"""What a context may say."""
 KEY_LINE_CHARS_MAX = 4096
 """Of a key file that is none, no more than this is read."""
 
@@ -59,7 +65,7 @@ def find(socket: str | None, url: str | None, environ: dict[str, str] | None = N
         return Where("TOPICS_SOCKET", path=given)
     if env.get("TOPICS_URL"):
         return _from_url(env["TOPICS_URL"], "TOPICS_URL")
-    return _from_context() or _by_default(env)
+    return _from_directory() or _from_context(env) or _by_default(env)
 
 
 def _by_default(env: dict[str, str] | os._Environ[str]) -> Where:
@@ -104,7 +110,7 @@ def _bad(what: str, hint: str) -> Failure:
     return Failure(what, "bad_context", hint, CONFIGURATION)
 
 
-def _from_context() -> Where | None:
+def _from_directory() -> Where | None:
     """The nearest `.topics.toml` that names a place."""
     try:
         directory = os.getcwd()
@@ -112,12 +118,8 @@ def _from_context() -> Where | None:
         return None
     while True:
         path = os.path.join(directory, CONTEXT_FILE)
-        try:
-            owner = os.stat(path).st_uid
-        except OSError:
-            owner = -1
-        if owner in (os.geteuid(), 0):
-            found = _read_context(path)
+        if _is_ours(path):
+            found = _place(read_toml(path), directory, path)
             if found is not None:
                 return found
         above = os.path.dirname(directory)
@@ -126,22 +128,64 @@ def _from_context() -> Where | None:
         directory = above
 
 
-def _read_context(path: str) -> Where | None:
+def contexts_path(env: dict[str, str] | os._Environ[str]) -> str:
+    """The file of a user's contexts; "" without a home."""
+    home = env.get("XDG_CONFIG_HOME") or (os.path.join(env["HOME"], ".config") if env.get("HOME") else "")
+    return os.path.join(home, "topics", "contexts.toml") if home else ""
+
+
+def _from_context(env: dict[str, str] | os._Environ[str]) -> Where | None:
+    """The place of the context that is in use."""
+    path = contexts_path(env)
+    if not path or not _is_ours(path):
+        return None
+    contexts, name = read_contexts(path)
+    if not name:
+        return None
+    if name not in contexts:
+        raise _bad(f"{path}: there is no context {name!r}", "topics context ls; topics context use NAME")
+    return _place(contexts[name], os.path.dirname(path), f"context {name}")
+
+
+def read_contexts(path: str) -> tuple[dict[str, dict[str, Any]], str]:
+    """The contexts of a file by name, and which is in use ("" none)."""
+    values = read_toml(path)
+    contexts, name = values.get("contexts", {}), values.get("use", "")
+    is_table = isinstance(contexts, dict) and all(isinstance(place, dict) for place in contexts.values())
+    if not is_table or not isinstance(name, str):
+        raise _bad(f"{path} holds no contexts", "mend or remove it")
+    return contexts, name
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is there, and belongs to us or to root."""
+    try:
+        return os.stat(path).st_uid in (os.geteuid(), 0)
+    except OSError:
+        return False
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """The values of a file; `Failure` when it cannot be read."""
     import tomllib
 
     try:
         with open(path, "rb") as file:
-            values = tomllib.load(file)
+            return tomllib.load(file)
     except (OSError, ValueError) as error:
         raise _bad(f"{path} cannot be read: {error}", "mend or remove it") from error
-    texts = {name: values.get(name, "") for name in ("socket", "url", "key_file")}
+
+
+def _place(values: dict[str, Any], directory: str, why: str) -> Where | None:
+    """The place that a context names; its paths are seen from `directory`."""
+    texts = {name: values.get(name, "") for name in PLACE_KEYS}
     if not all(isinstance(value, str) for value in texts.values()):
-        raise _bad(f"{path}: socket, url and key_file are strings", "mend or remove it")
-    key_file = os.path.join(os.path.dirname(path), texts["key_file"]) if texts["key_file"] else ""
+        raise _bad(f"{why}: socket, url and key_file are strings", "mend or remove it")
+    key_file = os.path.join(directory, texts["key_file"]) if texts["key_file"] else ""
     if texts["socket"]:
-        return Where(path, path=os.path.join(os.path.dirname(path), texts["socket"]), key_file=key_file)
+        return Where(why, path=os.path.join(directory, texts["socket"]), key_file=key_file)
     if texts["url"]:
-        where = _from_url(texts["url"], path)
+        where = _from_url(texts["url"], why)
         where.key_file = key_file
         return where
     return None

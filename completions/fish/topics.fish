@@ -123,6 +123,7 @@ complete -c topics -n __topics_wants_command -a recover -d 'Save everything that
 complete -c topics -n __topics_wants_command -a segment-inspect -d 'Look into segments, tails files and snapshots: records, checks, damage.'
 complete -c topics -n __topics_wants_command -a wal-inspect -d 'Look into log files: frames, checks, damaged places.'
 complete -c topics -n __topics_wants_command -a explain -d 'What happened to a record: written, deleted, evicted, expired or lost, when and by what.'
+complete -c topics -n __topics_wants_command -a context -d 'Named places of daemons: ls, show, set, use, drop.'
 complete -c topics -n __topics_wants_command -a version -d 'Versions of the client and the daemon.'
 complete -c topics -s o -l output -d 'Form of the output.' -x -a 'text table json ndjson raw'
 complete -c topics -s t -l template -d 'A line of your own: \'{seq} {tag} {data.user.name}\'.' -x
@@ -299,3 +300,5 @@ complete -c topics -n '__topics_at wal-inspect 0 more' -F
 complete -c topics -n '__topics_in explain' -l dir -d 'A stopped store, instead of the daemon.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in explain' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at explain 0' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'
