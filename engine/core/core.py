@@ -425,6 +425,7 @@ class Core(Reads):
         self.commit.watch_stall(now)
         self.commit.mark_quiet(now)
         self.queues.serve(now)
+        self.catalog.cache.history.learn_some()
         if now >= self._next_second_ms:
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)

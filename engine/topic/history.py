@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.errors import StoreDamaged, StoreForeign
@@ -43,6 +44,8 @@ NEEDLES_KEPT: Final = 2
 """…and how many of each."""
 TAGS_WEIGHT_SMALL: Final = 2048
 """Sets of tags up to this many bytes stay with their block; larger ones are kept while there is room."""
+TAG_SETS_LEARNT: Final = 16
+"""Sets of tags that are read at once after a start: about a millisecond."""
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 """What one read brings into memory before it is content with what it has."""
 _TAGS: Final = -1
@@ -174,7 +177,7 @@ class _Tags:
 class History:
     """The sealed blocks' share of a `Cache`."""
 
-    __slots__ = ("_cache", "_firsts", "_kept", "_opener", "_rows", "_tag_rows", "damaged", "files", "held")
+    __slots__ = ("_cache", "_firsts", "_kept", "_opener", "_rows", "_tag_rows", "_unlearnt", "damaged", "files", "held")
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -191,6 +194,7 @@ class History:
         """The first rows of the parts that are kept, in order."""
         self._rows: dict[tuple[Segment, int], Rows] = {}
         self._tag_rows: dict[Segment, dict[tuple[bytes, bool], array[int]]] = {}
+        self._unlearnt: deque[Block] = deque()
 
     def attach(self, fs: Fs, opener: Opener) -> None:
         """Say where the segments are: `opener(fs)` makes what reads them, for one thread."""
@@ -344,6 +348,22 @@ class History:
         if tags is None and block.segment is not None:
             tags = self._tag_set(block, block.segment)
         return tags is None or tags.may_hold(needle)
+
+    def learn_later(self, blocks: Iterable[Block]) -> None:
+        """A start has put these sealed blocks back: their sets of tags are read little by little (`learn_some`), so
+        that the first delete by tag need not read all of them."""
+        self._unlearnt.extend(
+            block for block in blocks if block.tagged and block.segment is not None and not block.segment.in_tails
+        )
+
+    def learn_some(self) -> None:
+        """Read the next few sets of tags, as long as there is room for them."""
+        for _ in range(min(TAG_SETS_LEARNT, len(self._unlearnt))):
+            if self._cache.over:
+                return
+            block = self._unlearnt.popleft()
+            if block.known_tags is None and block.segment is not None:
+                self._tag_set(block, block.segment)
 
     def know_tags(self, block: Block, tags: TagSet | None) -> None:
         """Which tags occur in a sealed block."""

@@ -93,6 +93,7 @@ class Tail:
         """Take the blocks of a topic that is put back; none of them holds memory yet."""
         self.blocks = blocks
         self._firsts = array("Q", [block.first_seq for block in blocks])
+        self.cache.history.learn_later(blocks)
 
     def locate(self, seq: int) -> int:
         """The index of the block that holds `seq`, else of the first one after it (`len(blocks)` when none is)."""

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from engine.tagset import Needle
 from engine.topic.history import NotCached, Part, ReadJob
 from engine.topic.page import read_page
-from engine.types import PageRequest
+from engine.types import Match, PageRequest
 from tests.topic.making import Made
 from tests.topic.sealing import Sealer
 
@@ -83,3 +84,42 @@ def test_what_a_job_brings_makes_room_for_itself_among_what_others_have_read_mea
     history.forget(block.segment)
     assert kept(made) == []
     assert not history._firsts
+
+
+def test_a_start_learns_the_tags_of_its_segments_little_by_little() -> None:
+    made = Made()
+    sealer = Sealer(made.topic)
+    for number in range(40):
+        made.write(b"1", b"2", tags=["even" if number % 2 == 0 else "odd", None])
+        assert sealer.seal(number, 1) is not None
+    blocks = made.topic.tail.blocks
+    for block in blocks:
+        block.known_tags = None
+    made.topic.tail.adopt(blocks)
+    assert blocks[3].segment is not None
+    sealer.disk.unlink(blocks[3].segment.tags_path)  # what cannot be read is no matter yet
+    known = []
+    for _ in range(4):
+        made.cache.history.learn_some()
+        known.append(sum(block.known_tags is not None for block in blocks))
+    assert known == [15, 31, 39, 39]
+    odd = Needle(Match(op="Eq", value="odd"))
+    assert [made.cache.history.may_hold(block, odd) for block in blocks] == [
+        number % 2 == 1 for number in range(len(blocks))
+    ]
+
+
+def test_nothing_is_learnt_where_there_is_no_room() -> None:
+    made = Made(cache_bytes=1)
+    made.write(b"1", tags=["t"])
+    sealer = Sealer(made.topic)
+    assert sealer.seal(0, 1) is not None
+    block = made.topic.tail.blocks[0]
+    block.known_tags = None
+    made.topic.tail.adopt([block])
+    made.cache.bytes_held += 2
+    made.cache.history.learn_some()
+    assert block.known_tags is None
+    made.cache.bytes_held -= 2
+    made.cache.history.learn_some()
+    assert block.known_tags is not None
