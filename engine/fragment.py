@@ -70,8 +70,9 @@ def render(batch: Batch, first_seq: int, ts: int) -> Rendered:
         if len(datas) == 1:
             fragment = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, datas[0])
             return Rendered(fragment, array("I", (len(fragment) + 1,)))
-        middle = b',"$ts":%d,"data":' % ts
-        parts = [b'{"$seq":%d%b%b}' % (seq, middle, data) for seq, data in enumerate(datas, first_seq)]
+        # One `map` instead of a step in Python for each record.
+        form = b'{"$seq":%%d,"$ts":%d,"data":%%b}' % ts
+        parts = list(map(form.__mod__, enumerate(datas, first_seq)))
         return Rendered(b",".join(parts), array("I", [len(part) + 1 for part in parts]))
     return _render_columns(batch, first_seq, ts)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
-from operator import sub
 from typing import Protocol
 
 from engine.formats.append import append_part, decode_append_body
+from engine.formats.segment import differences
 from engine.fs import Fs
 from engine.segment.build import Run, times_of
 from engine.segment.reader import SegmentFiles
@@ -92,7 +92,7 @@ class _FromMemory:
         first_ts, last_ts = self._times
         ts: int | array[int] = first_ts
         if first_ts != last_ts:
-            ts = times_of(data, _strides(bounds), self._first_seq, first_ts, last_ts)
+            ts = times_of(data, differences(bounds), self._first_seq, first_ts, last_ts)
         yield from _parts(self._first_seq, data, bounds, ts, self._columns, self._live)
 
 
@@ -152,11 +152,7 @@ def _parts(
         start, stop = first - first_seq, last - first_seq + 1
         whole = start == 0 and stop == count
         part = data if whole and isinstance(data, bytes) else flat[bounds[start] : bounds[stop] - 1]
-        strides = _strides(bounds if whole else bounds[start : stop + 1])
+        strides = differences(bounds if whole else bounds[start : stop + 1])
         times = ts if isinstance(ts, int) or whole else ts[start:stop]
         nodes, metas, tags = (None if lens is None else lens if whole else lens[start:stop] for lens in columns)
         yield Run(first, part, strides, times, nodes, metas, tags)
-
-
-def _strides(bounds: Lens) -> Lens:
-    return array("I", map(sub, memoryview(bounds)[1:], bounds))

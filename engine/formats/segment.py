@@ -207,6 +207,15 @@ def minus(column: array[int], number: int) -> array[int]:
     return array("I", (int.from_bytes(column, "little") - number * ones).to_bytes(size, "little"))
 
 
+def differences(column: array[int]) -> array[int]:
+    """What each 32-bit number of an ascending column adds to the one before: again one subtraction."""
+    size = 4 * len(column) - 4
+    view = memoryview(column)
+    return array(
+        "I", (int.from_bytes(view[1:], "little") - int.from_bytes(view[:-1], "little")).to_bytes(size, "little")
+    )
+
+
 def pack_check(data: bytes | bytearray | memoryview) -> bytes:
     """The XXH3-64 that stands behind what it covers."""
     return _CHECK.pack(xxh3_64_intdigest(data))

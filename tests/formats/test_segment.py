@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from engine.formats.segment import (
     Columns,
     RowView,
     SegmentInfo,
+    differences,
     index_len,
     minus,
     pack_deletes,
@@ -74,6 +76,11 @@ def test_columns_come_back(rows: list[tuple[int, ...]]) -> None:
 @given(st.lists(st.integers(5, 2**32 - 1)))
 def test_a_number_is_taken_from_a_whole_column(numbers: list[int]) -> None:
     assert list(minus(array("I", numbers), 5)) == [number - 5 for number in numbers]
+
+
+@given(st.lists(U32, min_size=1).map(sorted))
+def test_what_numbers_add_to_the_ones_before_is_told_for_a_whole_column(numbers: list[int]) -> None:
+    assert list(differences(array("I", numbers))) == [after - before for before, after in pairwise(numbers)]
 
 
 @given(st.lists(st.tuples(U32, U32), max_size=20), U32)
