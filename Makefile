@@ -9,13 +9,16 @@ PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 export VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test quick check crash crash-long soak bench conformance fmt docs lock
+.PHONY: help setup setup-spark run serve test quick check crash crash-long soak bench conformance fmt docs lock
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 setup: ## .venv/ with topics, topicsd and what the tests need, from the lock file
 	@scripts/setup.sh
+
+setup-spark: ## the same, and what exports and Spark need (requirements-spark.lock)
+	@scripts/setup.sh --spark
 
 run: setup ## see it work: a daemon, the sample events written, followed, looked at, stopped
 	@scripts/run.sh
@@ -28,7 +31,7 @@ check: setup ## ruff and mypy --strict
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy
 
-test: check ## everything that must hold before a change lands (under 10 minutes on two cores)
+test: setup-spark check ## everything that must hold before a change lands (under 10 minutes on two cores)
 	@$(PYTEST)
 
 quick: check ## the same without the slow tests (under a minute); before every commit

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Write requirements.lock again from pyproject.toml: the run-time dependencies, the `test` extra and what builds the
-# package, each with its exact version and the hashes of all its files. Versions already in the lock are kept as long
-# as pyproject.toml allows them; UPGRADE=1 takes the newest.
+# package, each with its exact version and the hashes of all its files; and requirements-spark.lock: what exports and
+# Spark need on top. Versions already in a lock are kept as long as pyproject.toml allows them; UPGRADE=1 takes the
+# newest. ONLY=spark leaves the first one as it is.
 set -eu
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
@@ -10,12 +11,27 @@ unset PIP_FIND_LINKS || true
 
 "${PYTHON:-python3.11}" -m venv "$tools/venv"
 "$tools/venv/bin/pip" install --quiet --disable-pip-version-check 'pip-tools>=7.5,<8'
-[ -n "${UPGRADE:-}" ] || cp requirements.lock "$tools/requirements.lock" 2>/dev/null || true
-"$tools/venv/bin/pip-compile" --quiet --extra test --build-deps-for editable --generate-hashes --allow-unsafe \
-    --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-    --no-header --no-annotate --newline lf --output-file "$tools/requirements.lock" pyproject.toml
-{
-    echo "# Made by \`make lock\` from pyproject.toml; do not edit. Exact versions, and the hashes of all their files."
-    grep -v '^#' "$tools/requirements.lock"
-} >requirements.lock
-echo "lock: $(grep -c '==' requirements.lock) packages in requirements.lock"
+
+compile() { # NAME OPTIONS…: one lock file
+    name=$1
+    shift
+    [ -n "${UPGRADE:-}" ] || cp "$name" "$tools/$name" 2>/dev/null || true
+    "$tools/venv/bin/pip-compile" --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+        --no-emit-find-links --no-emit-trusted-host --no-emit-options --no-header --no-annotate --newline lf \
+        --output-file "$tools/$name" "$@"
+    {
+        echo "# Made by \`make lock\` from pyproject.toml; do not edit. Exact versions, and the hashes of all their files."
+        grep -v '^#' "$tools/$name"
+    } >"$name"
+    echo "lock: $(grep -c '==' "$name") packages in $name"
+}
+
+[ "${ONLY:-}" = spark ] || compile requirements.lock --extra test --build-deps-for editable pyproject.toml
+cat >"$tools/extras.in" <<EOF
+-c $PWD/requirements.lock
+$(python3 -c 'import sys, tomllib
+extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
+print("\n".join(sorted({need for name in ("export", "spark", "lake", "java") for need in extras[name]
+                        if not need.startswith("topics[")})))')
+EOF
+compile requirements-spark.lock "$tools/extras.in"

@@ -30,32 +30,37 @@ from engine.formats.export import (
     ExportPiece,
     ExportTopic,
     is_export_id,
+    is_member,
 )
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import (
     LOCK_PATH,
     MANIFEST_PATH,
     STORE_PATH,
+    BadMeta,
     LockInfo,
     LockState,
     Manifest,
     StoreInfo,
+    decode_meta,
     encode_meta,
 )
 from engine.formats.segment import CHECK_LEN, INFO_LEN
 from engine.formats.snapshot import META_DIR, Globals, ShardCut, TopicImage, encode_sections, snapshot_path
-from engine.fs import Fs, OpenMode, Space, replace_file
+from engine.fs import Fs, OpenMode, Space, read_file, replace_file
 from engine.limits import MIB, EngineSettings
 from engine.segment.reader import read_deletes
 from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
 from engine.store.init import QUARANTINE_DIR, add_shard, entry_of
 from engine.store.snapshots import read_snapshot, segment_of
 from engine.topic.rangeset import RangeSet
-from engine.types import TopicConfig
+from engine.types import Reason, TopicConfig
 from engine.wal.chain import WAL_DIR
 
 LOG_BYTES: Final = 1 * MIB
 """Of the empty log of a pin."""
+FILES_MAX: Final = 10_000_000
+"""Files that a manifest may list."""
 
 
 class Below:
@@ -212,6 +217,7 @@ class PinJob:
             deleted=list(deleted.between(image.earliest, image.head)) if deleted and image.head else [],
             gaps=[ExportGap(first=first, last=last, reason=reason) for first, last, reason in image.gaps],
             pieces=pieces,
+            losses=[] if floor is None else _losses(floor.ranges),
         )
 
     def _link(self, fs: Fs, below: Fs, path: str, segment: Segment) -> None:
@@ -283,6 +289,33 @@ class PinJob:
         self._put(below, LOCK_PATH, encode_meta(stopped))
         info = StoreInfo(store_id=store, format=FORMAT_VERSION, created_ms=self._now_ms)
         self._put(below, STORE_PATH, encode_meta(info))
+
+
+def read_manifest(fs: Fs) -> ExportManifest:
+    """The manifest of a pin or backup. Raises `StoreDamaged` for one that does not check or lists what cannot be."""
+    try:
+        manifest = decode_meta(read_file(fs, MANIFEST_NAME), ExportManifest)
+    except FileNotFoundError as error:
+        raise StoreDamaged(f"{MANIFEST_NAME} is missing: this is no backup, or one that was cut short") from error
+    except BadMeta as error:
+        raise StoreDamaged(f"{MANIFEST_NAME} is damaged: {error}") from error
+    if manifest.format > EXPORT_FORMAT:
+        raise StoreDamaged(f"{MANIFEST_NAME} has format {manifest.format}, newer than {EXPORT_FORMAT}")
+    paths = [file.path for file in manifest.files]
+    bad = next((path for path in paths if not is_member(path)), None)
+    if bad is not None:
+        raise StoreDamaged(f"{MANIFEST_NAME} lists {bad!r}, which no file of a store is called")
+    if len(set(paths)) != len(paths) or len(paths) > FILES_MAX:
+        raise StoreDamaged(f"{MANIFEST_NAME} lists a file twice, or too many")
+    return manifest
+
+
+def _losses(ranges: Sequence[tuple[int, Reason]]) -> list[ExportGap]:
+    """The losses in front of a floor, with the seq that each begins at."""
+    firsts = [1, *(last + 1 for last, _ in ranges)]
+    return [
+        ExportGap(first=first, last=last, reason=reason) for first, (last, reason) in zip(firsts, ranges, strict=False)
+    ]
 
 
 class UnpinJob:

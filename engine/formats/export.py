@@ -96,6 +96,8 @@ class ExportTopic(msgspec.Struct, frozen=True, kw_only=True):
     """Inclusive ranges from `earliest_seq` on that were deleted; the pieces may still hold them."""
     gaps: list[ExportGap]
     pieces: list[ExportPiece]
+    losses: list[ExportGap] = []
+    """What was lost in front of `floor_seq`, ascending and without holes from seq 1 on."""
 
 
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,35 +14,15 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_128
 
+from engine.checkpoint.pin import read_manifest
 from engine.errors import StoreDamaged
-from engine.formats.export import EXPORT_FORMAT, MANIFEST_NAME, ExportFile, ExportManifest, is_member
-from engine.formats.manifest import BadMeta, decode_meta, encode_meta
-from engine.fs import Fs, OpenMode, read_file, replace_file, write_whole
+from engine.formats.export import MANIFEST_NAME, ExportFile, ExportManifest
+from engine.formats.manifest import encode_meta
+from engine.fs import Fs, OpenMode, replace_file, write_whole
 
-FILES_MAX: Final = 10_000_000
-"""Files that a manifest may list."""
 _COPY: Final = 1 << 20
 
 Heard = Callable[[float], None]
-
-
-def read_manifest(fs: Fs) -> ExportManifest:
-    """The manifest of a pin or backup. Raises `StoreDamaged` for one that does not check or lists what cannot be."""
-    try:
-        manifest = decode_meta(read_file(fs, MANIFEST_NAME), ExportManifest)
-    except FileNotFoundError as error:
-        raise StoreDamaged(f"{MANIFEST_NAME} is missing: this is no backup, or one that was cut short") from error
-    except BadMeta as error:
-        raise StoreDamaged(f"{MANIFEST_NAME} is damaged: {error}") from error
-    if manifest.format > EXPORT_FORMAT:
-        raise StoreDamaged(f"{MANIFEST_NAME} has format {manifest.format}, newer than {EXPORT_FORMAT}")
-    paths = [file.path for file in manifest.files]
-    bad = next((path for path in paths if not is_member(path)), None)
-    if bad is not None:
-        raise StoreDamaged(f"{MANIFEST_NAME} lists {bad!r}, which no file of a store is called")
-    if len(set(paths)) != len(paths) or len(paths) > FILES_MAX:
-        raise StoreDamaged(f"{MANIFEST_NAME} lists a file twice, or too many")
-    return manifest
 
 
 def back_up(source: Fs, target: Fs, heard: Heard) -> ExportManifest:

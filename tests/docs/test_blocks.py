@@ -19,6 +19,7 @@ import pytest
 
 from tests.docs import blocks
 from tests.docs.blocks import Block
+from tests.extras import extra
 from tests.style.sources import ROOT, tracked
 
 BIN: Final = Path(sys.executable).parent
@@ -99,6 +100,9 @@ def test_the_commands_of_a_document_work_as_printed(document: Path, place: Place
         where = f"{document}:{block.line}"
         if needs := sorted(tool for tool in ("curl", "jq") if tool in block.body and not shutil.which(tool)):
             pytest.skip(f"{where}: this machine has no {', '.join(needs)}")
+        if "topics export" in block.body:
+            extra("duckdb", "lake")
+            extra("pyarrow")
         if block.info == "console make":
             _look_up(where, block)
         elif block.info == "console":

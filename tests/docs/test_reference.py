@@ -34,7 +34,7 @@ def _required() -> dict[str, set[str]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {
-        extra: {re.split(r"[\s<>=!~;\[]", wanted, maxsplit=1)[0] for wanted in names}
+        extra: {re.split(r"[\s<>=!~;\[]", wanted, maxsplit=1)[0] for wanted in names if "topics[" not in wanted}
         for extra, names in groups.items()
     }  # fmt: skip
 

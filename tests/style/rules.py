@@ -29,7 +29,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"engine.checkpoint"}),
     frozenset({"engine.core"}),
     frozenset({"engine.driver", "engine.tools", "engine.export"}),
-    frozenset({"topics_daemon"}),
+    frozenset({"topics_daemon", "topics_lake"}),
 )
 SEAMS: Final = frozenset({"engine.fs", "engine.clock"})
 DRIVER: Final = "engine.driver"
@@ -47,7 +47,7 @@ _OUTSIDE_CALLS: Final = frozenset({"open", "print", "input", "exec", "eval", "br
 _DRIVER_MAY: Final = frozenset({"threading", "time", "os"})
 """`os` for the process's id, and nothing else of it."""
 _PACKAGES: Final = frozenset({"xxhash", "msgspec", "engine"})
-_EXPORT_PACKAGES: Final = frozenset({"pyarrow", "pyspark"})
+_EXPORT_PACKAGES: Final = frozenset({"pyarrow", "numpy"})
 
 FileRule = Callable[[str, str, ast.Module], list[str]]
 
@@ -55,7 +55,7 @@ FileRule = Callable[[str, str, ast.Module], list[str]]
 def room(module: str) -> str | None:
     """The room of a module in `LAYERS`, or None for what is not ours."""
     top, _, rest = module.partition(".")
-    if top in ("topics_daemon", "topics_cli"):
+    if top in ("topics_daemon", "topics_cli", "topics_lake"):
         return top
     if top != "engine":
         return None
@@ -85,7 +85,7 @@ def imports(module: str, tree: ast.Module, *, is_package: bool = False) -> Itera
                 base = ".".join([*parts, *([base] if base else [])])
             # `from engine import core` names a room, `from engine import Engine` a member of the package itself.
             for name in node.names:
-                names_room = base in ("engine", "topics_daemon", "topics_cli") and name.name.islower()
+                names_room = base in ("engine", "topics_daemon", "topics_cli", "topics_lake") and name.name.islower()
                 yield (f"{base}.{name.name}" if names_room else base), node.lineno, lazy
 
 
@@ -103,14 +103,16 @@ def wrong_imports(module: str, tree: ast.Module, *, is_package: bool = False) ->
             continue
         where = f"{module}:{line} imports {target}"
         if there == "engine":
-            if here not in ("topics_daemon", "topics_cli"):
+            if here not in ("topics_daemon", "topics_cli", "topics_lake"):
                 complaints.append(f"{where}: the engine's own rooms name the room that they mean")
         elif here == "topics_cli":
-            if there in ("engine.tools", "engine.export"):
+            if there in ("engine.tools", "engine.export", "topics_lake"):
                 if not lazy:
                     complaints.append(f"{where}: offline work is imported inside the function that needs it")
             elif there != "vocabulary":
-                complaints.append(f"{where}: the command line knows the vocabulary, and lazily tools and export")
+                complaints.append(
+                    f"{where}: the command line knows the vocabulary, and lazily tools, export and the lake"
+                )
         elif there == "topics_cli":
             complaints.append(f"{where}: nothing imports the command line")
         else:

@@ -1,0 +1,1 @@
+"""Reading pinned records in columns, for programs that compute: Arrow, Parquet, Spark."""

@@ -1,0 +1,1 @@
+"""Records on their way out into tables of files, and back in: exports, Spark, imports."""

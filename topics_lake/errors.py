@@ -1,0 +1,16 @@
+"""What can go wrong on the way: one exception with a stable code and what to do next."""
+
+from __future__ import annotations
+
+
+class LakeError(Exception):
+    """An export or import cannot go on. `what` fits one line, `code` is stable, `hint` says what to do."""
+
+    def __init__(self, what: str, code: str = "export_failed", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.code = code
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.what, self.code, self.hint)

@@ -1,0 +1,196 @@
+"""Files of an export: Arrow batches in, one file out, with all that is needed to check it later.
+
+`topic` is not in the files but in the path (`topic=<t>/`), because pyarrow and pandas refuse a column that is in both.
+In JSON and CSV `data` is text: a JSON string, or a quoted field, that holds the record's own bytes; so 1.10 stays 1.10.
+
+The digest of rows is over seqs, lengths and bytes of `data`, each column as one stream: the same however rows are cut
+into batches, files of another format or row groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet as pq
+from xxhash import xxh3_128
+
+from engine.export.columns import SCHEMA, as_strings
+
+FORMATS: Final = {"parquet": ".parquet", "json": ".ndjson", "csv": ".csv"}
+"""Endings by format. JSON is not `.json`, so that no pattern for data finds `_batch.json`."""
+_COPY: Final = 1 << 20
+
+
+class FileMade(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a batch."""
+
+    path: str
+    """Relative to the batch's directory."""
+    rows: int
+    min_seq: int
+    max_seq: int
+    bytes: int
+    xxh3_128: str
+    """Of the file."""
+    rows_xxh3_128: str
+    """Of its rows."""
+
+
+class RowDigest:
+    """The digest of rows, batch by batch."""
+
+    def __init__(self) -> None:
+        self._parts = (xxh3_128(), xxh3_128(), xxh3_128())
+        self.rows = 0
+        self.min_seq = 0
+        self.max_seq = 0
+
+    def add(self, batch: Any) -> None:
+        """Take in the next rows, in their order."""
+        if not batch.num_rows:
+            return
+        seqs = batch.column("seq").to_numpy(zero_copy_only=False)
+        data = batch.column("data")
+        offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)[data.offset : data.offset + len(data) + 1]
+        self._parts[0].update(np.ascontiguousarray(seqs))
+        self._parts[1].update(np.diff(offsets))
+        self._parts[2].update(memoryview(data.buffers()[2] or b"")[offsets[0] : offsets[-1]])
+        self.rows += batch.num_rows
+        self.min_seq = self.min_seq or int(seqs.min())
+        self.max_seq = max(self.max_seq, int(seqs.max()))
+
+    def hex(self) -> str:
+        digest = xxh3_128()
+        for part in self._parts:
+            digest.update(part.digest())
+        return digest.hexdigest()
+
+
+class FileWriter:
+    """One file, written under a name of its own; whole when `close` has returned."""
+
+    def __init__(self, path: str, format_: str, compression: str) -> None:
+        self.path = path
+        self.digest = RowDigest()
+        self.size = 0
+        """Bytes of rows that went in, before compression."""
+        self._format = format_
+        self._schema = SCHEMA.remove(SCHEMA.get_field_index("topic"))
+        self._file = open(path, "xb")  # noqa: SIM115 # closed by close() or abandon()
+        self._parquet: Any = None
+        if format_ == "parquet":
+            self._parquet = pq.ParquetWriter(self._file, self._schema, compression=compression)
+        elif format_ == "csv":
+            self._file.write((",".join(self._schema.names) + "\n").encode())
+
+    def write(self, batch: Any) -> None:
+        """Append rows."""
+        self.digest.add(batch)
+        self.size += batch.nbytes
+        part = batch.drop_columns(["topic"])
+        if self._parquet is not None:
+            self._parquet.write_batch(part)
+        elif self._format == "csv":
+            options = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+            pa.csv.write_csv(pa.Table.from_batches([_as_csv(part)]), self._file, options)
+        else:
+            self._file.write(_as_lines(part))
+
+    def close(self) -> None:
+        """Finish the file and bring it to the disk."""
+        if self._parquet is not None:
+            self._parquet.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close what will not be used."""
+        with contextlib.suppress(pa.ArrowException, OSError):
+            if self._parquet is not None:
+                self._parquet.close()
+        self._file.close()
+
+    def made(self, name: str) -> FileMade:
+        """What there is to say about the closed file, called `name` in its batch."""
+        digest = self.digest
+        return FileMade(
+            path=name,
+            rows=digest.rows,
+            min_seq=digest.min_seq,
+            max_seq=digest.max_seq,
+            bytes=os.path.getsize(self.path),
+            xxh3_128=digest_of(self.path),
+            rows_xxh3_128=digest.hex(),
+        )
+
+
+def _as_csv(part: Any) -> Any:
+    """`data` as text, `ts` with its zone, as every reader of CSV takes them."""
+    columns = part.columns
+    for place, field in enumerate(part.schema):
+        if pa.types.is_binary(field.type):
+            columns[place] = columns[place].cast(pa.string())
+        elif pa.types.is_timestamp(field.type):
+            columns[place] = pa.compute.strftime(columns[place], format="%Y-%m-%dT%H:%M:%SZ").cast(pa.string())
+    return pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+
+
+def _as_lines(part: Any) -> bytes:
+    """A JSON object a line."""
+    part = as_strings(part) if "data" in part.schema.names else part
+    names = part.schema.names
+    columns = [
+        pa.compute.strftime(column, format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
+        if pa.types.is_timestamp(column.type)
+        else column.to_pylist()
+        for column in part.columns
+    ]
+    encode = msgspec.json.Encoder().encode_lines
+    return bytes(encode([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]))
+
+
+def read_rows(path: str, format_: str) -> Iterator[Any]:
+    """The rows of a file, as batches with at least `seq` and `data` (binary)."""
+    if format_ == "parquet":
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(columns=["seq", "data"])
+        return
+    types = {"seq": pa.int64(), "data": pa.string()}
+    if format_ == "csv":
+        options = pa.csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
+        parse = pa.csv.ParseOptions(newlines_in_values=True)
+        table = pa.csv.read_csv(path, convert_options=options, parse_options=parse)
+    else:
+        with open(path, "rb") as lines:
+            rows = [msgspec.json.decode(line) for line in lines]
+        table = pa.table({name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()})
+    for batch in table.to_batches():
+        columns = [batch.column("seq"), batch.column("data").cast(pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+
+
+def digest_of(path: str) -> str:
+    """The XXH3-128 of a file."""
+    digest = xxh3_128()
+    with open(path, "rb") as file:
+        while part := file.read(_COPY):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def sync_dir(path: str) -> None:
+    """Bring the entries of a directory to the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

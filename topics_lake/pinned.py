@@ -1,0 +1,106 @@
+"""Where an export reads from: a pin of a running daemon, a pin or backup that is there, or a stopped store.
+
+    --url / --socket   POST /v0/admin/exports, renewed while it is read, deleted at the end
+    a directory        with manifest.json: as it is
+                       with STORE: read, and pinned in a directory beside (engine.tools.pinning)
+
+Whichever it is, what is read is a directory of files that do not change.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from engine.clock import OsClock
+from engine.errors import StoreError
+from engine.export.reader import Pin
+from engine.formats.export import MANIFEST_NAME
+from engine.fs import OsFs
+from engine.tools.pinning import pin_stopped
+from engine.tools.readonly import ReadOnlyFs
+from topics_lake.client import Daemon
+from topics_lake.errors import LakeError
+
+TTL_MS: Final = 3_600_000
+RENEW_S: Final = 600.0
+
+
+@contextmanager
+def pin_of_daemon(daemon: Daemon, topics: Sequence[str], prefix: str | None = None) -> Iterator[str]:
+    """The directory of a pin that lives as long as the context. `topics`: these, else those of `prefix`, else all."""
+    asked: dict[str, object] = {"ttl_ms": TTL_MS}
+    if topics:
+        asked["topics"] = list(topics)
+    elif prefix is not None:
+        asked["prefix"] = prefix
+    export = daemon.call("POST", "/v0/admin/exports", asked)
+    done = threading.Event()
+
+    def renew() -> None:
+        with Daemon(daemon.where, daemon._key) as mine:
+            while not done.wait(RENEW_S):
+                try:
+                    mine.call("POST", "/v0/admin/exports", {"id": export["id"], "ttl_ms": TTL_MS})
+                except LakeError:
+                    continue  # whoever reads will notice, and say what is missing
+
+    renewer = threading.Thread(target=renew, name="topics-pin", daemon=True)
+    renewer.start()
+    try:
+        path = str(export["path"])
+        if not os.path.isdir(path):
+            hint = "run this where its data directory can be read, or give a backup"
+            raise LakeError(f"the daemon has pinned {path}, which cannot be seen from here", "not_found", hint)
+        yield path
+    finally:
+        done.set()
+        daemon.call("DELETE", f"/v0/admin/exports/{export['id']}")
+
+
+@contextmanager
+def pin_of_directory(
+    path: str, topics: Sequence[str], scratch: str | None = None, *, keep_going: bool = False
+) -> Iterator[str]:
+    """The directory of a pin of what lies at `path`: itself, or one made beside in `scratch` for a stopped store.
+
+    `keep_going`: damaged records of a stopped store are gaps. Raises `LakeError`.
+    """
+    if os.path.exists(os.path.join(path, MANIFEST_NAME)):
+        yield path
+        return
+    if not os.path.exists(os.path.join(path, "STORE")):
+        raise LakeError(f"{path} is neither a store nor a pin or backup", "not_found", "give a data directory")
+    source = OsFs(path)
+    made = tempfile.mkdtemp(prefix="topics-pin-", dir=scratch)
+    target = OsFs(made, create=True)
+    try:
+        if not source.lock():
+            raise LakeError(f"a process has {path}", "store_locked", "name its daemon with --socket or --url")
+        reading = ReadOnlyFs(path)
+        try:
+            where = pin_stopped(
+                reading, target, OsClock(), frozenset(topics), lambda what, part: None, keep_going=keep_going
+            )
+        except StoreError as error:
+            raise LakeError(str(error), "store_damaged", "`topics fsck` says more") from error
+        finally:
+            reading.shut()
+        yield os.path.join(made, where)
+    finally:
+        source.shut()
+        target.shut()
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def open_pin(path: str) -> Pin:
+    """The pin in a directory. Raises `LakeError`."""
+    try:
+        return Pin(ReadOnlyFs(path))
+    except (StoreError, OSError) as error:
+        raise LakeError(str(error), "store_damaged", "give a whole pin or backup") from error
