@@ -493,6 +493,21 @@ COMMANDS: dict[str, Command] = {
             examples=("topics explain orders 17", "topics explain orders 17 --dir /srv/topics"),
         ),
         Command(
+            "doctor",
+            "Look a daemon over, and say what is wrong with the fix for it.",
+            "topics_cli.commands.doctor:doctor",
+            options=(
+                Option(
+                    "--bundle",
+                    TEXT,
+                    "Also put what was found, metrics and versions into a new file (tar.gz); no payload, no key.",
+                    metavar="FILE",
+                ),
+                _JSON,
+            ),
+            examples=("topics doctor", "topics doctor --bundle report.tar.gz"),
+        ),
+        Command(
             "context",
             "Named places of daemons: ls, show, set, use, drop.",
             "topics_cli.commands.context:context",

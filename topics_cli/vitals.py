@@ -44,6 +44,20 @@ class Reading:
         """A metric summed over its labels; 0 where the daemon has none such."""
         return sum(self.by(name).values())
 
+    def quantile(self, name: str, part: float) -> float | None:
+        """An upper bound of a quantile of a histogram, in its unit; None when it holds nothing yet."""
+        buckets = [
+            sample for sample in self._families.get(name, {}).get("series", ()) if sample.get("part") == "bucket"
+        ]
+        counts = sorted((float(sample["labels"]["le"].replace("+Inf", "inf")), sample["value"]) for sample in buckets)
+        total = counts[-1][1] if counts else 0
+        return next((bound for bound, count in counts if count >= part * total), None) if total else None
+
+    @property
+    def families(self) -> dict[str, Any]:
+        """Everything that was read."""
+        return self._families
+
     def has(self, name: str) -> bool:
         """Whether the daemon gives this metric."""
         return bool(self._families.get(name, {}).get("series"))

@@ -59,6 +59,8 @@ function __topics_plain
             set -a valued --at --from --to
         case explain
             set -a valued --dir
+        case doctor
+            set -a valued --bundle
                 end
             end
         end
@@ -126,6 +128,7 @@ complete -c topics -n __topics_wants_command -a export -d 'Export topics to file
 complete -c topics -n __topics_wants_command -a segment-inspect -d 'Look into segments, tails files and snapshots: records, checks, damage.'
 complete -c topics -n __topics_wants_command -a wal-inspect -d 'Look into log files: frames, checks, damaged places.'
 complete -c topics -n __topics_wants_command -a explain -d 'What happened to a record: written, deleted, evicted, expired or lost, when and by what.'
+complete -c topics -n __topics_wants_command -a doctor -d 'Look a daemon over, and say what is wrong with the fix for it.'
 complete -c topics -n __topics_wants_command -a context -d 'Named places of daemons: ls, show, set, use, drop.'
 complete -c topics -n __topics_wants_command -a version -d 'Versions of the client and the daemon.'
 complete -c topics -s o -l output -d 'Form of the output.' -x -a 'text table json ndjson raw'
@@ -319,5 +322,7 @@ complete -c topics -n '__topics_at wal-inspect 0 more' -F
 complete -c topics -n '__topics_in explain' -l dir -d 'A stopped store, instead of the daemon.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in explain' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at explain 0' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in doctor' -l bundle -d 'Also put what was found, metrics and versions into a new file (tar.gz); no payload, no key.' -r -F
+complete -c topics -n '__topics_in doctor' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from engine.version import VERSION
 from topics_cli import exits
@@ -14,6 +14,9 @@ from topics_cli.session import Session
 from topics_cli.times import show_duration
 from topics_cli.vitals import PROMISES, Reading, full_in_s, take
 from topics_cli.where import Where
+
+FORECAST_AFTER_S: Final = 60
+"""A daemon younger than this says nothing of days to come."""
 
 
 def status(session: Session, values: dict[str, Any]) -> int:
@@ -86,12 +89,11 @@ def _vitals(session: Session) -> list[tuple[str, str]]:
         if count and name in PROMISES
     ]
     pairs += [(name, text) for name, text in lines_of(now) if text]
-    used, up = now.sum("topics_wal_bytes_total"), now.sum("topics_uptime_seconds")
-    left = full_in_s(now.sum("topics_disk_free_bytes"), used / up if up else 0)
+    written, up = now.sum("topics_wal_bytes_total"), now.sum("topics_uptime_seconds")
+    left = full_in_s(now.sum("topics_disk_free_bytes"), written / up) if up > FORECAST_AFTER_S else None
     if left is not None:
-        pairs.append(
-            ("forecast", f"no less than {show_duration(int(left * 1000))} until the disk is full, if nothing goes")
-        )
+        text = f"the disk is full in {show_duration(int(left * 1000))}, if writing goes on like this and nothing goes"
+        pairs.append(("forecast", text))
     return pairs
 
 

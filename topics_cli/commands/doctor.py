@@ -1,0 +1,244 @@
+"""`topics doctor`: what could be wrong with a daemon, looked at one by one, each with the fix.
+
+Exit status: 0 nothing is wrong (warnings are not), 1 something is, 4 records are damaged, 69 there is no daemon. What
+could not be looked at (a key that may not read metrics, a daemon elsewhere) is said as skipped, never as well.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import stat
+import tarfile
+import time
+from typing import Any, Final, NamedTuple
+
+from engine.version import VERSION
+from topics_cli import exits
+from topics_cli.commands.status import readiness
+from topics_cli.exits import Failure
+from topics_cli.findings import brief_size
+from topics_cli.output import JSON, NDJSON, RAW
+from topics_cli.screen import Column, counted, show_rows
+from topics_cli.session import Session
+from topics_cli.store_dir import data_dir, holder
+from topics_cli.times import show_duration
+from topics_cli.vitals import Reading, take
+from topics_cli.where import Where
+
+WELL, WARNING, WRONG, SKIPPED = "ok", "warning", "wrong", "skipped"
+FREE_WARN_BYTES: Final = 2 << 30
+FREE_WRONG_BYTES: Final = 256 << 20
+SYNC_WARN_S: Final = 0.05
+LAG_WARN_S: Final = 0.25
+CLOCK_WARN_S: Final = 2.0
+FILES_WARN: Final = 0.8
+FILES_LEAST: Final = 1024
+UNCOVERED_WARN_BYTES: Final = 1 << 30
+
+
+class Check(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    verdict: str
+    found: str
+    fix: str = ""
+
+
+def doctor(session: Session, values: dict[str, Any]) -> int:
+    """Look at everything that can be looked at, show it, and put it into a bundle when that is asked for."""
+    reading: Reading | None = None
+    where = session.where()
+    checks = [Check("place", WELL, f"{where.label} ({where.why})")]
+    failure = None
+    try:
+        checks += _daemon(session)
+        reading = take(session)
+    except Failure as caught:
+        failure = caught
+        checks.append(Check("daemon" if len(checks) == 1 else "metrics", WRONG, caught.what, caught.hint))
+    checks += _place(where)
+    if reading is None:
+        names = ("log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
+        checks += [Check(name, SKIPPED, "the metrics could not be read") for name in names]
+    else:
+        checks += [look(reading) for look in (_log, _sync, _disk, _checkpoint, _damage, _loop, _files, _clock)]
+    _show(session, checks)
+    session.out.flush()
+    if values["bundle"]:
+        _bundle(values["bundle"], checks, reading)
+        session.talk.note(
+            f"topics: {values['bundle']} holds what was found, metrics with names of topics, and versions"
+        )
+    if any(check.name == "damage" and check.verdict == WRONG for check in checks):
+        return exits.DAMAGE
+    if failure is not None:
+        return failure.exit_code
+    return exits.FAILED if any(check.verdict == WRONG for check in checks) else exits.DONE
+
+
+def _daemon(session: Session) -> list[Check]:
+    """Who answers there, and whether it is ready. Raises `Failure` when nobody does."""
+    session.client.retry_for_ms = 0
+    health = json.loads(session.client.get("/v0/health").body)
+    version = str(health.get("version", "?"))
+    up = show_duration(int(health.get("uptime_ms", 0)))
+    checks = [Check("daemon", WELL, f"version {version}, up {up}")]
+    if version != VERSION:
+        fix = "restart the daemon after an upgrade, or use the command line that came with it"
+        checks[0] = Check("daemon", WARNING, f"version {version}; this command line is {VERSION}", fix)
+    ready, code = readiness(session)
+    if code == exits.DONE:
+        checks.append(Check("ready", WELL, counted(int(ready.get("topics", 0)), "topic")))
+    else:
+        error = ready.get("error", {})
+        fix = "wait: it replays its log" if error.get("code") == "not_ready" else "look into the daemon's log"
+        checks.append(Check("ready", WRONG, f"{error.get('code')}: {error.get('message')}", fix))
+    return checks
+
+
+def _place(where: Where) -> list[Check]:
+    """The socket and the data directory, where they are on this machine."""
+    checks = []
+    if where.path:
+        try:
+            mode = stat.S_IMODE(os.stat(where.path).st_mode)
+            above = stat.S_IMODE(os.stat(os.path.dirname(where.path) or ".").st_mode)
+        except OSError as error:
+            checks.append(Check("socket", WRONG, f"{where.path}: {error.strerror}", "start it: topics serve"))
+        else:
+            is_open = mode & 0o077 and above & 0o011
+            fix = "chmod 600 the socket or 700 its directory, unless others are meant to connect" if is_open else ""
+            checks.append(Check("socket", WARNING if is_open else WELL, f"mode {mode:04o} in {above:04o}", fix))
+    try:
+        path = data_dir(None)
+        pid = holder(path) if os.path.exists(os.path.join(path, "STORE")) else -1
+    except (Failure, OSError):
+        pid = -1
+    if pid == -1:
+        checks.append(Check("store", SKIPPED, "no data directory is known here (TOPICS_DATA_DIR)"))
+    elif pid is None:
+        checks.append(Check("store", WARNING, f"{path}: no process has it", "topics serve, or another TOPICS_DATA_DIR"))
+    else:
+        checks.append(Check("store", WELL, f"{path}: process {pid or 'of another namespace'} has it"))
+    return checks
+
+
+def _log(now: Reading) -> Check:
+    if now.sum("topics_wal_read_only"):
+        fix = "its disk refused a write or a sync: mend the disk, then restart the daemon; nothing acked is lost"
+        return Check("log", WRONG, "read-only: writes are refused", fix)
+    return Check("log", WELL, f"{brief_size(int(now.sum('topics_wal_queue_bytes')))} not synced yet")
+
+
+def _sync(now: Reading) -> Check:
+    half, most = now.quantile("topics_wal_sync_seconds", 0.5), now.quantile("topics_wal_sync_seconds", 0.99)
+    if half is None or most is None:
+        return Check("sync", SKIPPED, "nothing was synced yet")
+    text = f"half take at most {half * 1000:.1f} ms, 99 of 100 at most {most * 1000:.1f} ms"
+    fix = "acks of fsync topics wait for it: a faster disk, or durability disk"
+    return Check("sync", WARNING, text, fix) if half > SYNC_WARN_S else Check("sync", WELL, text)
+
+
+def _disk(now: Reading) -> Check:
+    free = now.sum("topics_disk_free_bytes")
+    text = f"{brief_size(int(free))} free"
+    fix = "free space, cap topics (topics set T cap_bytes=…), or move the data directory"
+    verdict = WRONG if free < FREE_WRONG_BYTES else WARNING if free < FREE_WARN_BYTES else WELL
+    return Check("disk", verdict, text, "" if verdict is WELL else fix)
+
+
+def _checkpoint(now: Reading) -> Check:
+    since = now.sum("topics_checkpoint_uncovered_bytes")
+    age = show_duration(int(now.sum("topics_checkpoint_age_seconds") * 1000))
+    text = f"{age} ago, {brief_size(int(since))} of log since"
+    if now.sum("topics_checkpoint_failing"):
+        return Check(
+            "checkpoint", WRONG, f"the last one failed; {text}", "the daemon's log says why; data is safe in the log"
+        )
+    if since > UNCOVERED_WARN_BYTES:
+        return Check(
+            "checkpoint", WARNING, text, "a start replays all of that: is the disk slow? topics_checkpoint_seconds"
+        )
+    return Check("checkpoint", WELL, text)
+
+
+def _damage(now: Reading) -> Check:
+    ranges = int(now.sum("topics_damage_ranges"))
+    if not ranges:
+        return Check("damage", WELL, "none known; topics fsck reads every byte")
+    return Check(
+        "damage", WRONG, f"{counted(ranges, 'range')} of records lost", "topics fsck names them; topics recover"
+    )
+
+
+def _loop(now: Reading) -> Check:
+    lag = now.sum("topics_loop_lag_seconds")
+    text = f"{lag * 1000:.0f} ms behind at worst in the last seconds"
+    fix = "the machine is busy: topics status --watch shows with what"
+    return Check("loop", WARNING, text, fix) if lag > LAG_WARN_S else Check("loop", WELL, text)
+
+
+def _files(now: Reading) -> Check:
+    used, most = now.sum("process_open_fds"), now.sum("process_max_fds")
+    if not most:
+        return Check("files", SKIPPED, "not known for this key")
+    text = f"{used:.0f} of {most:.0f} descriptors"
+    is_scarce = used > FILES_WARN * most or most < FILES_LEAST
+    return Check("files", WARNING, text, "raise LimitNOFILE or ulimit -n") if is_scarce else Check("files", WELL, text)
+
+
+def _clock(now: Reading) -> Check:
+    started, up = now.sum("process_start_time_seconds"), now.sum("topics_uptime_seconds")
+    if not started:
+        return Check("clock", SKIPPED, "not known for this key")
+    off = time.time() - started - up
+    text = f"{abs(off):.1f} s {'behind' if off > 0 else 'ahead of'} ours, counted from the daemon's start"
+    if abs(off) > CLOCK_WARN_S:
+        return Check("clock", WARNING, text, "it was set meanwhile, or one of the two is wrong: is time synchronised?")
+    return Check("clock", WELL, "the daemon's is ours")
+
+
+def _show(session: Session, checks: list[Check]) -> None:
+    if session.out.form in (JSON, NDJSON, RAW):
+        for check in checks:
+            session.out.line(json.dumps(check._asdict(), ensure_ascii=False, separators=(",", ":")))
+        return
+    show_rows(
+        session,
+        [Column("CHECK"), Column("VERDICT"), Column("FOUND"), Column("FIX")],
+        [list(check) for check in checks],
+    )
+
+
+def _bundle(path: str, checks: list[Check], reading: Reading | None) -> None:
+    """A new file, for us alone."""
+    system = {
+        "client": VERSION,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "ts_ms": time.time_ns() // 1_000_000,
+    }
+    files = {
+        "doctor.ndjson": "".join(json.dumps(check._asdict(), ensure_ascii=False) + "\n" for check in checks),
+        "system.json": json.dumps(system, indent=1),
+        "metrics.json": json.dumps(reading.families if reading is not None else None),
+    }
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for name, text in files.items():
+                data = text.encode("utf-8", "backslashreplace")
+                entry = tarfile.TarInfo(f"topics-doctor/{name}")
+                entry.size = len(data)
+                entry.mtime = int(time.time())
+                entry.mode = 0o600
+                archive.addfile(entry, io.BytesIO(data))
+    except OSError as error:
+        hint = "give a name that is not taken" if isinstance(error, FileExistsError) else ""
+        raise Failure(f"{path} cannot be written: {error.strerror}", "cannot_write", hint, exits.FAILED) from error
