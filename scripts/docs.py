@@ -25,6 +25,8 @@ from topics_daemon.config import SETTINGS, Kind, Setting, show
 from topics_daemon.gauges import METERS
 from topics_daemon.head import Content
 from topics_daemon.keys import scope_names
+from topics_daemon.openapi import document
+from topics_daemon.openapi_routes import OPERATIONS
 from topics_daemon.routes.table import ROUTES, Body, Route
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -67,65 +69,7 @@ WHEN: Final[dict[Code, str]] = {
 }
 
 
-ROUTE_ABOUT: Final[dict[tuple[str, str], str]] = {
-    ("POST", "/v0/topics/:topic/claim"): (
-        "jobs of a queue, leased: `node`, `max` (1), `lease_ms`, `wait_ms` (0, at most 30,000), `match`, `max_bytes`"
-    ),
-    ("POST", "/v0/topics/:topic/ack"): "jobs are done, and gone for good: `node`, `seqs`, `lease_ids`",
-    ("POST", "/v0/topics/:topic/nack"): (
-        'jobs are given back: as ack, and `delay_ms` or `delay:"backoff"`, `reason`, `dead_letter`, `delivered`'
-    ),
-    ("POST", "/v0/topics/:topic/extend"): "leases hold longer: as ack, and `lease_ms`",
-    ("POST", "/v0/topics/:topic/requeue"): (
-        "dead letters go back where they came from, or to `to`: one of `seqs`, `match`, `all`; 1000 a request"
-    ),
-    ("GET", "/v0/topics/:topic/leases"): "live leases; `limit` (100, at most 1000), `cursor`",
-    ("GET", "/v0/topics/:topic/work"): (
-        "jobs as a stream of `job` events, at most `max` (1) leased at a time; `node`, `lease_ms`, `match`"
-    ),
-    (
-        "GET",
-        "/v0/topics/:topic/cursors",
-    ): "cursors of a topic by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
-    ("GET", "/v0/topics/:topic/cursors/:param"): "a reader's place: `seq`, `epoch`, `lag`, `updated_ts`",
-    ("PUT", "/v0/topics/:topic/cursors/:param"): (
-        "set it to `seq` (201: it is new); `if_seq`: only where it stands there (0: nowhere yet), `epoch`, else 409"
-    ),
-    ("DELETE", "/v0/topics/:topic/cursors/:param"): "take it away",
-    ("POST", "/v0/admin/checkpoint"): "make a checkpoint of everything up to now; answered when it is durable",
-    ("GET", "/v0/admin/store"): "shards, log, history, the last checkpoint",
-    ("POST", "/v0/admin/exports"): (
-        "pin a consistent set of files with a manifest: `topics`, or `prefix`, or all; `ttl_ms` (1 h); "
-        "with an `id` alone, renew that pin"
-    ),
-    ("GET", "/v0/admin/exports"): "the pins: where their files are, and until when",
-    ("DELETE", "/v0/admin/exports/:param"): "let go of a pin",
-    ("GET", "/v0/health"): "the process is there, whatever the disk does; also `/healthz`",
-    ("GET", "/v0/ready"): "recovered, not stopping, and taking writes; else 503; also `/readyz`",
-    ("GET", "/v0/metrics"): "metrics as text for Prometheus; as JSON with `Accept: application/json`",
-    ("GET", "/v0/topics"): "topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
-    ("GET", "/v0/topics/:topic"): "its state; `touch=false` leaves its recency alone",
-    ("PUT", "/v0/topics/:topic"): "create it (201), or change the fields given (200)",
-    ("DELETE", "/v0/topics/:topic"): "drop it with everything in it; `if_empty=true`",
-    ("POST", "/v0/topics/:topic"): (
-        "write: `records` of `{data, tag?, node?, meta?}`, or a value a line, or a text a line; `idempotency_key`, "
-        '`create`, `config`, `ack: "fsync"`; `return_seqs=false`'
-    ),
-    ("POST", "/v0/topics/:topic/diff"): (
-        "read a page after `from_seq`; `limit`, `max_bytes`, `node`, `match`, `from_ts`, `to_seq`, `epoch`, "
-        "`include_tags`, `include_meta`, `include_data`, `wait_ms`; NDJSON with `Accept: application/x-ndjson`"
-    ),
-    ("POST", "/v0/topics/:topic/delete"): "delete records for good: `before_seq`, `match`, `seqs`, ANDed",
-    ("GET", "/v0/topics/:topic/records/:param"): "one record by seq, or 404 with why it is gone",
-    ("POST", "/v0/write"): "write several topics at once, each whole or not at all: 200, 207 or the common error",
-    ("POST", "/v0/diff"): "read several topics at once; `min_bytes`, `max_bytes`, `max_wait_ms`",
-    ("POST", "/v0/watch"): "a watch session on up to 256 topics; gives its `stream_url`; `lenient=true`",
-    ("GET", "/v0/ws"): (
-        "a WebSocket: `subscribe unsubscribe publish claim ack nack extend ping`, each with a `request_id` if wanted; "
-        "every command is judged by its own scope, and the key may come as `?token=`"
-    ),
-    ("GET", "/v0/watch/:param"): "its stream of server-sent events; resumes with `Last-Event-ID`",
-}
+ROUTE_ABOUT: Final = {key: operation.about for key, operation in OPERATIONS.items() if key[1].startswith("/v0/")}
 """What each route is for, by method and path; the two spellings of a probe count as one."""
 
 _MEDIA: Final = {
@@ -333,6 +277,11 @@ def adr_index() -> str:
     )
 
 
+def openapi_page() -> str:
+    """The document that the daemon serves, to be read and compared."""
+    return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/configuration.md": configuration_page,
@@ -340,6 +289,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/command-line.md": command_line_page,
     "docs/reference/routes.md": routes_page,
+    "docs/reference/openapi.json": openapi_page,
     "docs/adr/README.md": adr_index,
     "completions/bash/topics": completions.bash,
     "completions/zsh/_topics": completions.zsh,

@@ -56,6 +56,7 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("POST", "/v0/watch", {"topics": {":topic": {}}}, {"read"}, "name"),
     ("GET", "/v0/watch/:param", None, {"read"}, "session"),
     ("GET", "/v0/ws", None, set(), "socket"),
+    ("GET", "/v0/openapi.json", None, set(), "any key"),
     ("GET", "/v0/metrics", None, {"read"}, "list"),
     ("POST", "/v0/admin/checkpoint", None, {"admin"}, "whole"),
     ("GET", "/v0/admin/store", None, {"admin"}, "whole"),

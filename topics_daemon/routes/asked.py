@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -72,7 +71,8 @@ def read_list_cursor(text: str, is_name: Callable[[str], bool]) -> str:
     """The name in a list cursor, or the 400 of what none can be."""
     try:
         name = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
-    except (binascii.Error, UnicodeError) as error:
+    except ValueError as error:
+        # Of base64, or of a text that is not ASCII, on either side.
         raise invalid("cursor is not one that a list has given", "cursor") from error
     if not is_name(name):
         raise invalid("cursor is not one that a list has given", "cursor")

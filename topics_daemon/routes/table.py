@@ -27,6 +27,7 @@ from topics_daemon.routes import (
     exports,
     health,
     metrics,
+    openapi,
     queue,
     records,
     topics,
@@ -86,6 +87,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "health"): {"GET": Route(handler=health.health, scope=Scope.NONE, probe=True)},
     ("v0", "ready"): {"GET": Route(handler=health.ready, scope=Scope.NONE, probe=True)},
     ("v0", "metrics"): {"GET": Route(handler=metrics.get_metrics, scope=Scope.READ, early=True)},
+    ("v0", "openapi.json"): {"GET": Route(handler=openapi.get_document, scope=Scope.NONE, early=True)},
     ("v0", "admin", "checkpoint"): {"POST": Route(handler=admin.checkpoint, scope=Scope.ADMIN, whole=True)},
     ("v0", "admin", "store"): {"GET": Route(handler=admin.store, scope=Scope.ADMIN, whole=True)},
     ("v0", "admin", "exports"): {
@@ -206,13 +208,13 @@ def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
     if not head.has_body and head.content is Content.NONE:
         return
     if head.content not in route.kinds:
-        names = ", ".join(_NAMES[kind] for kind in sorted(route.kinds))
+        names = ", ".join(NAMES[kind] for kind in sorted(route.kinds))
         raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type of this body must be one of: {names}")
     if head.coding not in ("identity", "gzip"):
         raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, "a body may be compressed with gzip only")
 
 
-_NAMES: Final = {
+NAMES: Final = {
     Content.JSON: "application/json",
     Content.NDJSON: "application/x-ndjson",
     Content.LINES: "text/x-lines",
