@@ -36,6 +36,8 @@ PATIENCE_S = 1.0
 """Waiting longer than this is shown on a terminal."""
 TICK_S = 0.25
 CONNECT_S_MAX = 10.0
+LAST_WORD_S = 2.0
+"""How long after a signal the answer to the last thing that is to be saved is waited for."""
 
 NDJSON = "application/x-ndjson"
 JSON = "application/json"
@@ -219,15 +221,17 @@ class Client:
         """A further connection."""
         return Channel(self.where)
 
-    def call(self, request: Request) -> Answer:
-        """Send a request and wait for its answer; a signal ends the wait."""
-        call = self.open(request)
+    def call(self, request: Request, through_signals: bool = False) -> Answer:
+        """Send a request and wait for its answer; a signal ends the wait, unless it is for what is to be saved then."""
+        call = self.open(request, self.channel() if through_signals else None)
+        over = time.monotonic() + LAST_WORD_S
         try:
             while True:
                 answer = call.step()
                 if answer is not None:
                     return answer
-                self.stop.check()
+                if not through_signals or time.monotonic() > over:
+                    self.stop.check()
                 self.stop.wait(call.watch, min(call.timeout_s, TICK_S) if self.talk.is_live else call.timeout_s)
                 self.show_wait(call)
         finally:

@@ -1,17 +1,28 @@
-"""A reader's place in a file: `{"TOPIC":{"seq":N,"epoch":E},…}`, replaced whole, and only after what it covers was
-written out."""
+"""A reader's place, kept where the next run finds it, and moved only after what it covers was written out.
+
+CursorFile      a file: `{"TOPIC":{"seq":N,"epoch":E},…}`, replaced whole
+ServerCursor    the daemon's own cursors, one of this name on each topic (http-api.md §11)
+"""
 
 from __future__ import annotations
 
 import os
 
-from topics_cli.exits import CONFIGURATION, Failure
+from topics_cli.client import topic_path
+from topics_cli.exits import CONFIGURATION, ApiError, Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from topics_cli.client import Client
 
 
 class CursorFile:
     """The places of one command's topics."""
 
     __slots__ = ("_path", "_saved", "places")
+
+    pause_s = 0.0
+    """Least time between two saves: a file is replaced whenever there is nothing else to do."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -65,3 +76,46 @@ class CursorFile:
         except OSError as error:
             raise self._bad(f"cannot be written: {error.strerror}") from error
         self._saved = dict(self.places)
+
+
+class ServerCursor:
+    """The places of one command's topics, under one name."""
+
+    __slots__ = ("_client", "_name", "_saved", "places")
+
+    pause_s = 1.0
+    """Least time between two saves: each is a request for each topic that has moved."""
+
+    def __init__(self, client: Client, name: str, topics: list[str]) -> None:
+        import json
+
+        self._client = client
+        self._name = name
+        self.places: dict[str, tuple[int, int | None]] = {}
+        """As of a `CursorFile`."""
+        for topic in topics:
+            try:
+                place = json.loads(client.get(self._path(topic)).body)
+            except ApiError as error:
+                if error.code != "not_found":
+                    raise
+                continue
+            self.places[topic] = (place["seq"], place["epoch"])
+        self._saved = dict(self.places)
+
+    def _path(self, topic: str) -> str:
+        return f"{topic_path(topic)}/cursors/{self._name}"
+
+    def save(self, sync: bool = False) -> None:
+        """Tell the daemon the places that have moved. After a signal it is waited for as for any answer, though."""
+        for topic, place in self.places.items():
+            if self._saved.get(topic) == place:
+                continue
+            seq, epoch = place
+            body = f'{{"seq":{seq},"epoch":{epoch}}}'.encode()
+            try:
+                self._client.call(self._client.request("PUT", self._path(topic), body), through_signals=sync)
+            except ApiError as error:
+                if error.code != "topic_not_found":
+                    raise
+            self._saved[topic] = place

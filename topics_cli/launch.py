@@ -103,7 +103,11 @@ class Recipe:
         paths = [self._file(job) for job in jobs] if self._directory is not None else []
         try:
             words = self._filled(jobs, paths)
-            stdin = subprocess.DEVNULL if self._in_words or paths else self._memory(jobs)
+            stdin = (
+                subprocess.DEVNULL
+                if self._in_words or paths
+                else in_memory(frame([job.data(self.raw) for job in jobs], self.framing))
+            )
             try:
                 process = subprocess.Popen(
                     words,
@@ -112,7 +116,7 @@ class Recipe:
                     stderr=subprocess.PIPE if 2 in self.captured else None,
                     env={**os.environ, **self._environment(jobs)},
                     process_group=0,
-                    preexec_fn=_die_with_us,  # noqa: PLW1509  # one system call, and we have no threads
+                    preexec_fn=die_with_us,  # noqa: PLW1509  # one system call, and we have no threads
                 )
             finally:
                 if stdin != subprocess.DEVNULL:
@@ -122,14 +126,6 @@ class Recipe:
                 os.unlink(path)
             raise _why_not(os.fsdecode(self._words[0]), error) from error
         return Running(jobs, process, paths)
-
-    def _memory(self, jobs: list[Job]) -> int:
-        handle = os.memfd_create("job")
-        rest = memoryview(frame([job.data(self.raw) for job in jobs], self.framing))
-        while rest:
-            rest = rest[os.write(handle, rest) :]
-        os.lseek(handle, 0, os.SEEK_SET)
-        return handle
 
     def _file(self, job: Job) -> str:
         path = os.path.join(self._directory or "", str(job.seq))
@@ -262,6 +258,16 @@ class Running:
                 stream.close()
 
 
+def in_memory(data: bytes) -> int:
+    """A file in memory that holds `data`, to be a command's standard input; its descriptor."""
+    handle = os.memfd_create("input")
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
 def find_command(word: str) -> None:
     """Raise the `Failure` with 127 or 126 when there is no such command, or it may not be executed."""
     path = shutil.which(word)
@@ -308,5 +314,6 @@ def _cannot_execute(word: str) -> Failure:
     return Failure(f"{word}: not executable", "cannot_execute", hint, exits.CANNOT_EXECUTE)
 
 
-def _die_with_us() -> None:
+def die_with_us() -> None:
+    """Let a command be killed when we die: run in it before it becomes what it is to be."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

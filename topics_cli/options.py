@@ -19,6 +19,7 @@ MILLIS = "millis"
 """A duration whose bare number is milliseconds, as in the fields of a configuration."""
 SIZE = "size"
 RATE = "rate"
+SPEED = "speed"
 CHOICE = "choice"
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -139,6 +140,8 @@ def read(kind: str, word: str, choices: tuple[str, ...]) -> Any:
         return read_size(word)
     if kind is RATE:
         return read_rate(word)
+    if kind is SPEED:
+        return read_speed(word)
     if kind is CHOICE and word not in choices:
         raise ValueError(f"{word!r} is not one of {', '.join(choices)}")
     return word
@@ -175,6 +178,14 @@ def read_rate(word: str) -> float:
     if _is_decimal(count) and float(count) > 0 and (not slash or per in ("s", "m", "h")):
         return float(count) / (_MS[per] / 1000 if slash else 1)
     raise ValueError(f"{word!r} is not a rate such as 100, 100/s or 30/m")
+
+
+def read_speed(word: str) -> float:
+    """How many times as fast: `10x`, `0.5x`, `2`."""
+    number = word.removesuffix("x")
+    if _is_decimal(number) and float(number) > 0:
+        return float(number)
+    raise ValueError(f"{word!r} is not a speed such as 1x, 10x or 0.5x")
 
 
 def _is_decimal(text: str) -> bool:

@@ -26,7 +26,7 @@ function __topics_plain
         case write
             set -a valued -f --file --tag --node --meta --tag-from --key-from --batch --idempotency-key --ack --rate --on-error
         case tail
-            set -a valued -n --last --from --since --until --max --tag --node --cursor --idle-exit
+            set -a valued -n --last --from --since --until --max --tag --node --cursor --server-cursor --exec --exec-batch --speed --idle-exit
         case diff
             set -a valued --from --to --limit --max-bytes --wait --tag --node
         case delete
@@ -43,6 +43,10 @@ function __topics_plain
             set -a valued -j --jobs --batch --timeout --grace --retry-code --dead-code --delay --lease --tag --node
         case dlq
             set -a valued --tag --to
+        case cursor
+            set -a valued --if-seq
+        case router
+            set -a valued --source --dest --tag --start --preserve-node --preserve-tag --create-dest --allow-cycle
         case fsck
             set -a valued --max-time --subset
         case backup
@@ -119,6 +123,8 @@ complete -c topics -n __topics_wants_command -a nack -d 'Give claimed jobs back:
 complete -c topics -n __topics_wants_command -a extend -d 'Hold claimed jobs for longer, from now.'
 complete -c topics -n __topics_wants_command -a work -d 'Run a command for each job of a queue; its exit status decides what becomes of the job.'
 complete -c topics -n __topics_wants_command -a dlq -d 'Dead letters of a queue: ls, show, requeue, purge.'
+complete -c topics -n __topics_wants_command -a cursor -d 'Places of readers that the daemon keeps: ls, info, set, drop.'
+complete -c topics -n __topics_wants_command -a router -d 'Copying from topic to topic: ls, info, create, set, drop.'
 complete -c topics -n __topics_wants_command -a errors -d 'What exit codes and error codes mean.'
 complete -c topics -n __topics_wants_command -a fsck -d 'Check a store, to its last byte; nothing is written.'
 complete -c topics -n __topics_wants_command -a backup -d 'Copy what the daemon holds now, verified, into an empty directory.'
@@ -198,6 +204,10 @@ complete -c topics -n '__topics_in tail' -l max -d 'End after exactly N records.
 complete -c topics -n '__topics_in tail' -l tag -d 'Only records with this tag; \'x*\' for a prefix.' -x
 complete -c topics -n '__topics_in tail' -l node -d 'Leave out the records that this node wrote.' -x
 complete -c topics -n '__topics_in tail' -l cursor -d 'Start where this file says, and keep it up to date.' -r -F
+complete -c topics -n '__topics_in tail' -l server-cursor -d 'The same with a cursor of this name in the daemon.' -x
+complete -c topics -n '__topics_in tail' -l exec -d 'Run this for each record: data on its input, TOPICS_SEQ ... around it.' -x
+complete -c topics -n '__topics_in tail' -l exec-batch -d 'Run this for each batch of records as they come.' -x
+complete -c topics -n '__topics_in tail' -l speed -d 'Let time pass between records as it did: 1x, 10x.' -x
 complete -c topics -n '__topics_in tail' -l fail-on-gap -d 'End with 7 where records were lost.'
 complete -c topics -n '__topics_in tail' -l idle-exit -d 'With -f: end when nothing new came for so long.' -x
 complete -c topics -n '__topics_in tail' -s 0 -l null -d 'Records end in NUL instead of a line feed.'
@@ -268,6 +278,21 @@ complete -c topics -n '__topics_in dlq' -l dry-run -d 'Show what would be done; 
 complete -c topics -n '__topics_in dlq' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_at dlq 0' -a 'ls show requeue purge'
 complete -c topics -n '__topics_at dlq 1' -a '(__topics_names queues)'
+complete -c topics -n '__topics_in cursor' -l if-seq -d 'set: only when the cursor is there now.' -x
+complete -c topics -n '__topics_in cursor' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at cursor 0' -a 'ls info set drop'
+complete -c topics -n '__topics_at cursor 1' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in router' -l source -d 'Topic that is copied from.' -x -a '(__topics_names topics)'
+complete -c topics -n '__topics_in router' -l dest -d 'Topic that is copied to.' -x -a '(__topics_names topics)'
+complete -c topics -n '__topics_in router' -l tag -d 'Only records with this tag; \'x*\' for a prefix, \'\' for all.' -x
+complete -c topics -n '__topics_in router' -l start -d 'Where a new router begins (now).' -x -a 'now earliest'
+complete -c topics -n '__topics_in router' -l preserve-node -d 'Copies keep the node (true).' -x -a 'true false'
+complete -c topics -n '__topics_in router' -l preserve-tag -d 'Copies keep the tag (true).' -x -a 'true false'
+complete -c topics -n '__topics_in router' -l create-dest -d 'Make a missing dest (true).' -x -a 'true false'
+complete -c topics -n '__topics_in router' -l allow-cycle -d 'It may close a circle (false).' -x -a 'true false'
+complete -c topics -n '__topics_in router' -l must-be-new -d 'create: refuse when the router exists.'
+complete -c topics -n '__topics_in router' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at router 0' -a 'ls info create set drop'
 complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready shutting_down cold_unavailable read_only disk_full 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
 complete -c topics -n '__topics_in fsck' -l quick -d 'Leave out payloads that a start does not read; says what it skipped.'
 complete -c topics -n '__topics_in fsck' -l max-time -d 'End after this time; says what is left.' -x

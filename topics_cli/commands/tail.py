@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from topics_cli import exits
-from topics_cli.cursor import CursorFile
+from topics_cli.cursor import CursorFile, ServerCursor
 from topics_cli.cut import seq_of, ts_of
 from topics_cli.exits import ApiError, Failure, Stopped, usage
 from topics_cli.framing import framing_of
@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from typing import Any
+
+    from topics_cli.sink import Sink
 else:
     from _collections import deque  # the C half alone: `collections` is slow to import
 
@@ -38,6 +40,10 @@ def tail(session: Session, values: dict[str, Any]) -> int:
         raise usage("-n, --from and --since are places to start", "give one of them")
     if values["idle_exit"] is not None and not values["follow"]:
         raise usage("--idle-exit goes with -f")
+    if values["cursor"] is not None and values["server_cursor"] is not None:
+        raise usage("--cursor and --server-cursor both say where the place is kept", "give one of them")
+    if values["exec"] is not None and values["exec_batch"] is not None:
+        raise usage("--exec and --exec-batch both say what to run", "give one of them")
     run = Tail(session, topics, values)
     try:
         return run.run()
@@ -94,7 +100,12 @@ class Tail:
         self._follow: bool = values["follow"]
         self._max: int | None = values["max"]
         self._until = _time(values["until"])
-        self._render = Render(session.out, values, framing_of(values), len(topics) > 1)
+        self._render = _render(session, values, len(topics) > 1)
+        self._speed: float | None = values["speed"]
+        self._is_single = self._speed is not None or values["exec"] is not None
+        """Whether records are shown one by one, each done before the next is begun."""
+        self._played: tuple[float, int] | None = None
+        """With a speed: when the first record was shown, and its time."""
         tag, nodes = values["tag"], values["node"]
         shown = self._render
         self._wanted = Wanted(
@@ -102,8 +113,13 @@ class Tail:
         )
         self._probe = Wanted(tag=tag, nodes=nodes, meta=False, data=False)
         self._is_filtered = values["tag"] is not None or bool(values["node"])
-        self._cursor = CursorFile(values["cursor"]) if values["cursor"] else None
+        self._cursor: CursorFile | ServerCursor | None = None
+        if values["cursor"]:
+            self._cursor = CursorFile(values["cursor"])
+        elif values["server_cursor"]:
+            self._cursor = ServerCursor(session.client, check_name(values["server_cursor"]), topics)
         self._saved_at = 0.0
+        self._is_unsaved = False
         self._topics = topics
         self.readers: list[Reader] = []
         self.shown = 0
@@ -190,8 +206,7 @@ class Tail:
                 self._meet_gap(reader.topic, page.gap)
                 reader.passed_seq = page.gap.resume_seq
             lines = self._before_until(reader, page)
-            self._render.records(reader.topic, lines)
-            self._count(len(lines))
+            self._put(reader, lines)
             reader.passed_seq = page.next_from_seq if len(lines) == len(page.lines) else _last_seq(lines, reader)
             if self._cursor is not None and time.monotonic() - self._saved_at > SAVE_S:
                 self._checkpoint()
@@ -217,7 +232,7 @@ class Tail:
     def _show_run(self, lane: Lane, before: tuple[int, str] | None) -> None:
         """Show what stands first in a lane, up to where another topic's next record comes `before` it."""
         reader, items, lines = lane.reader, lane.items, list[bytes]()
-        left = self._left()
+        left, passed_seq = self._left(), lane.reader.passed_seq
         while items and len(lines) < left and (before is None or (items[0][0], reader.topic) < before):
             ts, item, done_seq = items[0]
             if self._until is not None and ts > self._until:
@@ -228,13 +243,41 @@ class Tail:
                 if not lines:
                     items.popleft()
                     self._meet_gap(reader.topic, item)
-                    reader.passed_seq = done_seq
+                    passed_seq = done_seq
                 break
             items.popleft()
             lines.append(item)
-            reader.passed_seq = done_seq
-        self._render.records(reader.topic, lines)
-        self._count(len(lines))
+            passed_seq = done_seq
+        self._put(reader, lines)
+        reader.passed_seq = passed_seq
+
+    def _put(self, reader: Reader, lines: list[bytes]) -> None:
+        """Show records of one topic."""
+        if not self._is_single:
+            self._render.records(reader.topic, lines)
+            self._count(len(lines))
+            return
+        for line in lines:
+            self._wait_for_turn(ts_of(line))
+            self._render.records(reader.topic, [line])
+            reader.passed_seq = seq_of(line)
+            self._count(1)
+            if self._cursor is not None and time.monotonic() - self._saved_at > SAVE_S:
+                self._checkpoint()
+            self._session.stop.check()
+
+    def _wait_for_turn(self, ts: int) -> None:
+        """With `--speed`: let as much time pass between records as there was, divided by it."""
+        if self._speed is None:
+            return
+        if self._played is None:
+            self._played = time.monotonic(), ts
+        begun, first_ts = self._played
+        due = begun + (ts - first_ts) / 1000 / self._speed
+        while (left_s := due - time.monotonic()) > 0:
+            self._checkpoint()
+            self._session.stop.wait(self._session.out.watch, left_s)
+            self._session.stop.check()
 
     def _meet_gap(self, topic: str, gap: Gap) -> None:
         self._session.talk.note(f"gap {topic} {gap.first}-{gap.last} {gap.reason}")
@@ -284,6 +327,8 @@ class Tail:
         deadline_s = self._deadline_s()
         if deadline_s is not None:
             timeouts.append(deadline_s)
+        if self._is_unsaved and self._cursor is not None:
+            timeouts.append(max(0.0, self._saved_at + self._cursor.pause_s - time.monotonic()))
         watch = [item for call in calls for item in call.watch]
         ready = session.stop.wait(watch + session.out.watch, min(timeouts) if timeouts else None)
         if is_gone(ready.get(session.out.handle, 0)):
@@ -292,9 +337,12 @@ class Tail:
             session.talk.clear()
 
     def _checkpoint(self, last: bool = False) -> None:
-        """Write everything out, and only then move the cursor file."""
+        """Write everything out, and only then move the cursor."""
         self._session.out.flush()
         if self._cursor is None:
+            return
+        self._is_unsaved = not last and time.monotonic() - self._saved_at < self._cursor.pause_s
+        if self._is_unsaved:
             return
         for reader in self.readers:
             if reader.epoch is not None:
@@ -312,6 +360,16 @@ class Tail:
         if not self.readers:
             return f"go on with: topics tail {self._topics[0]}{follow}"
         return f"go on with: topics tail {self._topics[0]}{follow} --from {self.readers[0].passed_seq}"
+
+
+def _render(session: Session, values: dict[str, Any], many: bool) -> Render | Sink:
+    """What records go to: standard output, or a command."""
+    framing = framing_of(values)
+    if values["exec"] is None and values["exec_batch"] is None:
+        return Render(session.out, values, framing, many)
+    from topics_cli.sink import sink_of
+
+    return sink_of(session.out, session.stop, values, framing)
 
 
 class _GapMet(Exception):

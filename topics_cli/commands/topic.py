@@ -7,16 +7,16 @@ from typing import Any
 
 from topics_cli import exits
 from topics_cli.ask import can_ask, confirmed
-from topics_cli.client import quote, topic_path
+from topics_cli.client import topic_path
 from topics_cli.exits import ApiError, Failure, usage
+from topics_cli.listing import API_FORMS, cell, show_list
 from topics_cli.nearest import nearest
 from topics_cli.options import read
-from topics_cli.screen import Column, counted, show_pairs, show_rows
+from topics_cli.screen import Column, counted, show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.table import CONFIG_FIELDS
 from topics_cli.times import show_time
 
-LIST_PAGE = 1000
 _HEADS = [
     Column("TOPIC"),
     Column("TYPE"),
@@ -28,56 +28,29 @@ _HEADS = [
     Column("PRIORITY", True),
 ]
 _LIST_FIELDS = ("topic", "type", "count", "earliest_seq", "head_seq", "bytes", "durability", "effective_priority")
-_JSON_FORMS = ("json", "ndjson", "raw")
 _FIELDS = {name: (kind, choices) for name, kind, _, choices in CONFIG_FIELDS}
 
 
 def list_topics(session: Session, values: dict[str, Any]) -> int:
     """List topics: a line each in a pipe, a table on a terminal, page after page."""
     prefix = values["prefix"] or ""
-    cursor, rows, form = "", [], session.out.form
-    documents = 0
-    while True:
-        target = f"/v0/topics?page_size={LIST_PAGE}&prefix={quote(prefix)}"
-        body = session.client.get(target + (f"&cursor={quote(cursor)}" if cursor else "")).body
-        page = json.loads(body)
-        if form in ("json", "raw"):
-            session.out.document(body)
-            documents += 1
-        elif form == "ndjson":
-            for entry in page["topics"]:
-                session.out.line(json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
-        else:
-            rows += [[_cell(entry.get(name)) for name in _LIST_FIELDS] for entry in page["topics"]]
-        cursor = page.get("next_cursor", "")
-        if not cursor:
-            break
-        session.stop.check()
-    if form in _JSON_FORMS:
-        return exits.DONE
-    picked = session.picked([dict(zip(_LIST_FIELDS, row, strict=True)) for row in rows])
-    if picked is not None:
-        for line in picked:
-            session.out.line(line)
-        return exits.DONE
-    if rows:
-        show_rows(session, _HEADS, rows)
-    else:
-        what = f"no topic begins with {prefix}" if prefix else "there is no topic yet"
-        session.talk.note(f"topics: {what}; topics write makes one")
+    show_list(
+        session,
+        "/v0/topics",
+        "topics",
+        _HEADS,
+        lambda entry: [cell(entry.get(name)) for name in _LIST_FIELDS],
+        fields=_LIST_FIELDS,
+        prefix=prefix,
+        empty=(f"no topic begins with {prefix}" if prefix else "there is no topic yet") + "; topics write makes one",
+    )
     return exits.DONE
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value is None else str(value)
 
 
 def info(session: Session, values: dict[str, Any]) -> int:
     """Show one topic."""
     body = session.client.get(topic_path(check_name(values["topic"])) + "?touch=false").body
-    if session.out.form in _JSON_FORMS:
+    if session.out.form in API_FORMS:
         session.out.document(body)
         return exits.DONE
     state = json.loads(body)
@@ -89,12 +62,12 @@ def info(session: Session, values: dict[str, Any]) -> int:
             shown = f"{value} ({show_time(value)})" if value is not None else "never"
             pairs.append((name, shown))
         elif name == "queue":
-            pairs += [(f"queue.{key}", _cell(inner)) for key, inner in value.items()]
+            pairs += [(f"queue.{key}", cell(inner)) for key, inner in value.items()]
         elif name == "damage":
             pairs.append((name, ", ".join(f"{item[0]}-{item[1]}" for item in value)))
         else:
-            pairs.append((name, _cell(value) if not isinstance(value, dict | list) else json.dumps(value)))
-    pairs += [(f"config.{name}", "null" if value is None else _cell(value)) for name, value in state["config"].items()]
+            pairs.append((name, cell(value) if not isinstance(value, dict | list) else json.dumps(value)))
+    pairs += [(f"config.{name}", "null" if value is None else cell(value)) for name, value in state["config"].items()]
     show_pairs(session, pairs)
     return exits.DONE
 
@@ -117,13 +90,13 @@ def create(session: Session, values: dict[str, Any]) -> int:
 
 def _exists(session: Session, topic: str, config: dict[str, Any], there: dict[str, Any]) -> int:
     differing = [name for name, value in config.items() if there["config"].get(name) != value]
-    if session.out.form in _JSON_FORMS:
+    if session.out.form in API_FORMS:
         answer = {"topic": topic, "created": False, "config": there["config"], "epoch": there["epoch"]}
         session.out.line(json.dumps(answer, separators=(",", ":")))
     else:
         session.out.line(f"{topic}\texists")
     if differing:
-        wanted = " ".join(f"{name}={_cell(config[name])}" for name in differing)
+        wanted = " ".join(f"{name}={cell(config[name])}" for name in differing)
         session.talk.say(f"topics: warning: {topic} exists with another configuration, and was left as it is")
         session.talk.say(f"  change it with: topics set {topic} {wanted}")
     return exits.DONE
@@ -133,7 +106,7 @@ def _put(session: Session, topic: str, config: dict[str, Any]) -> int:
     request = session.client.request("PUT", topic_path(topic), json.dumps(config).encode())
     body = session.client.call(request).body
     session.warn(body)
-    if session.out.form in _JSON_FORMS:
+    if session.out.form in API_FORMS:
         session.out.document(body)
     else:
         session.out.line(f"{topic}\t{'created' if json.loads(body)['created'] else 'changed'}")
@@ -192,7 +165,7 @@ def drop(session: Session, values: dict[str, Any]) -> int:
             return exits.FAILED
     query = "?if_empty=true" if values["if_empty"] else ""
     body = session.client.call(session.client.request("DELETE", topic_path(topic) + query)).body
-    if session.out.form in _JSON_FORMS:
+    if session.out.form in API_FORMS:
         session.out.document(body)
     else:
         session.out.line(f"{topic}\tdropped: {what}")

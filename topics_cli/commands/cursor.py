@@ -1,0 +1,69 @@
+"""`topics cursor`: the places of readers that the daemon keeps."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from topics_cli import exits
+from topics_cli.client import topic_path
+from topics_cli.exits import usage
+from topics_cli.listing import API_FORMS, cell, show_list
+from topics_cli.screen import Column, show_pairs
+from topics_cli.session import Session, check_name
+from topics_cli.times import show_time
+
+_FIELDS: Final = ("name", "seq", "lag", "epoch", "updated")
+_HEADS: Final = [
+    Column("NAME"),
+    Column("SEQ", True),
+    Column("LAG", True),
+    Column("EPOCH", True),
+    Column("UPDATED"),
+]
+
+
+def cursor(session: Session, values: dict[str, Any]) -> int:
+    """List, set, show or drop cursors of a topic."""
+    topic, action, name, seq = check_name(values["topic"]), values["action"], values["name"], values["seq"]
+    target = topic_path(topic) + "/cursors"
+    if action == "ls":
+        show_list(
+            session,
+            target,
+            "cursors",
+            _HEADS,
+            _cells,
+            fields=_FIELDS,
+            prefix=name or "",
+            empty=f"{topic} has no cursor; topics tail {topic} --server-cursor NAME makes one",
+        )
+        return exits.DONE
+    if not name:
+        raise usage("which cursor?", f"topics cursor ls {topic} lists them")
+    target += "/" + check_name(name)
+    if action == "set":
+        if seq is None:
+            raise usage("which seq?", f"topics cursor set {topic} {name} SEQ; 0 is the beginning")
+        wanted = {"seq": seq, "if_seq": values["if_seq"]}
+        body = json.dumps({key: value for key, value in wanted.items() if value is not None}).encode()
+        answer = session.client.call(session.client.request("PUT", target, body)).body
+    elif action == "drop":
+        answer = session.client.call(session.client.request("DELETE", target)).body
+        if session.out.form not in API_FORMS:
+            session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")
+            return exits.DONE
+    else:
+        answer = session.client.get(target).body
+    session.warn(answer)
+    if session.out.form in API_FORMS:
+        session.out.document(answer)
+    else:
+        show_pairs(session, list(zip(_FIELDS, _cells(json.loads(answer)), strict=True)))
+    return exits.DONE
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    updated = entry.get("updated_ts")
+    shown = "-" if updated is None else show_time(updated)
+    return [*(cell(entry.get(name)) for name in ("name", "seq", "lag", "epoch")), shown]

@@ -1,0 +1,113 @@
+"""`topics router`: what is copied from topic to topic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from topics_cli import exits
+from topics_cli.client import quote
+from topics_cli.exits import ApiError, Failure, usage
+from topics_cli.listing import API_FORMS, cell, show_list
+from topics_cli.screen import Column, show_pairs
+from topics_cli.session import Session, check_name
+
+_FIELDS: Final = ("router", "source", "dest", "filter", "lag", "forwarded", "blocked")
+_HEADS: Final = [
+    Column("ROUTER"),
+    Column("SOURCE"),
+    Column("DEST"),
+    Column("FILTER"),
+    Column("LAG", True),
+    Column("FORWARDED", True),
+    Column("BLOCKED"),
+]
+_FLAGS: Final = ("preserve_node", "preserve_tag", "create_dest", "allow_cycle")
+
+
+def router(session: Session, values: dict[str, Any]) -> int:
+    """List, create, change, show or drop routers."""
+    action, name = values["action"], values["name"]
+    if action == "ls":
+        show_list(
+            session,
+            "/v0/routers",
+            "routers",
+            _HEADS,
+            _cells,
+            fields=_FIELDS,
+            prefix=name or "",
+            empty="there is no router; topics router create NAME --source A --dest B makes one",
+        )
+        return exits.DONE
+    if not name:
+        raise usage("which router?", "topics router ls lists them")
+    target = "/v0/routers/" + quote(name)
+    if action == "drop":
+        answer = session.client.call(session.client.request("DELETE", target)).body
+        if session.out.form in API_FORMS:
+            session.out.document(answer)
+        else:
+            session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")
+        return exits.DONE
+    if action == "info":
+        _show(session, session.client.get(target).body)
+        return exits.DONE
+    there = _there(session, target)
+    if action == "create" and there is not None and values["must_be_new"]:
+        raise Failure(f"router {name} exists", "router_exists", "drop it first, or leave --must-be-new out")
+    if action == "set" and there is None:
+        raise Failure(f"there is no router {name}", "router_not_found", f"topics router create {name}", exits.NOTHING)
+    body = json.dumps(_definition(values, there or {})).encode()
+    answer = session.client.call(session.client.request("PUT", target, body)).body
+    session.warn(answer)
+    if session.out.form in API_FORMS:
+        session.out.document(answer)
+    else:
+        session.out.line(f"{name}\t{'created' if json.loads(answer)['created'] else 'changed'}")
+    return exits.DONE
+
+
+def _there(session: Session, target: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(session.client.get(target).body)
+        return found
+    except ApiError as error:
+        if error.code != "router_not_found":
+            raise
+        return None
+
+
+def _definition(values: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]:
+    """What the options say, and for the rest what is there already."""
+    kept = ("source", "dest", "filter", *_FLAGS)
+    definition = {key: there[key] for key in kept if key in there}
+    for key in ("source", "dest"):
+        if values[key] is not None:
+            definition[key] = check_name(values[key])
+        elif key not in definition:
+            raise usage(f"a router needs --{key}", "topics router create NAME --source A --dest B")
+    for key in _FLAGS:
+        if values[key] is not None:
+            definition[key] = values[key] == "true"
+    if values["tag"] is not None:
+        is_prefix = values["tag"].endswith("*")
+        definition["filter"] = ["tag", "Glob" if is_prefix else "Eq", values["tag"]] if values["tag"] else None
+    if values["start"] is not None:
+        definition["start"] = values["start"]
+    return definition
+
+
+def _show(session: Session, body: bytes) -> None:
+    if session.out.form in API_FORMS:
+        session.out.document(body)
+        return
+    state = json.loads(body)
+    shown = [(key, json.dumps(value) if isinstance(value, list) else cell(value)) for key, value in state.items()]
+    show_pairs(session, [pair for pair in shown if pair[0] != "performance"])
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    tag = entry["filter"][2] if entry.get("filter") else None
+    rest = (entry.get("lag"), entry.get("forwarded_total"), entry.get("blocked"))
+    return [entry["router"], entry["source"], entry["dest"], cell(tag), *map(cell, rest)]
