@@ -95,6 +95,18 @@ class Channel:
         events = POLLOUT if self._connecting else POLLIN | POLLOUT if self._out else POLLIN
         return [(self._socket.fileno(), events)]
 
+    @property
+    def status(self) -> int:
+        """The status of the answer that is coming in; 0 while its head is not there."""
+        return 0 if self._head is None else self._head[0]
+
+    def taken(self) -> bytes:
+        """What has come of the body of an answer that ends with its connection; it is not kept for the end."""
+        if not self._until_close and not self._chunked:
+            return b""
+        body, self._body = self._body, []
+        return b"".join(body)
+
     def start(self, *parts: bytes) -> None:
         """Begin a request: its bytes, in parts; small ones go out in one piece. Connects first where needed."""
         self._reset()

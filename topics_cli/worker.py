@@ -20,20 +20,20 @@ from typing import Any, Final
 
 from topics_cli import exits
 from topics_cli.board import DRAW_S, Board
-from topics_cli.claimed import claimed_lines
 from topics_cli.client import Call, topic_path
-from topics_cli.commands.claim import WAIT_MS_MAX, claim_body
+from topics_cli.commands.claim import WAIT_MS_MAX
 from topics_cli.commands.settle import SEQS_MAX, settle_body, skipped_of
 from topics_cli.cut import number
 from topics_cli.exits import ApiError, Failure
+from topics_cli.jobclaims import CLAIM_MAX, JobClaims
+from topics_cli.jobstream import JobStream, NoStream
 from topics_cli.launch import DEAD_CODE, RETRY_CODE, BadJob, Job, Recipe, Running, said_of
 from topics_cli.session import Session
 
-CLAIM_MAX: Final = 1000
 GRACE_MS: Final = 5000
 EXTENDS_A_LEASE: Final = 3
-HANG_UP_S: Final = 1.0
-"""How long a daemon may take to notice that a waiting claim was given up."""
+UNTOLD_S: Final = 10.0
+"""How long a job that is done, but was nobody's when we said so, is waited for to come back."""
 READ_BYTES: Final = 1 << 16
 
 Verdict = tuple[str, str, str]
@@ -58,6 +58,8 @@ class Plan:
         self.delay_ms: int = values["delay"] or 0
         self.once: bool = values["once"]
         self.until_empty: bool = values["until_empty"]
+        self.ends = self.once or self.until_empty
+        """Whether it has an end, for which one must know that there are no jobs."""
         self.extend_s = lease_ms / 1000 / EXTENDS_A_LEASE
 
     def verdict(self, run: Running) -> Verdict:
@@ -83,26 +85,25 @@ class Worker:
         self._recipe = recipe
         self._board = board
         self._running: list[Running] = []
+        self._pending: deque[Job] = deque()
+        """Jobs that wait for a command to end, which they do only when more came back than was expected."""
         self._held: dict[int, Job] = {}
-        """Jobs whose leases are ours: running, or with an end that the daemon has not heard of yet."""
-        self._untold: dict[int, tuple[Verdict, Job]] = {}
+        """Jobs whose leases are ours: running, pending, or with an end that the daemon has not heard of yet."""
+        self._untold: dict[int, tuple[Verdict, Job, float]] = {}
         """Jobs that are done, but were nobody's when we said so: they are asked for once more, to say it again."""
         self._verdicts: deque[tuple[Verdict, list[Job]]] = deque()
-        self._claim: Call | None = None
-        self._claim_channel = session.client.channel()
+        self._source: JobClaims | JobStream = self._claims() if plan.ends else self._stream()
         self._settle: Call | None = None
         self._settle_channel = session.client.channel()
         self._settling: tuple[Verdict | None, list[Job]] = (None, [])
         self._sent: list[str] = []
         """The leases that the request in flight names."""
         self._extend_at = 0.0
-        self._hang_up_at = 0.0
         self._asked_for: set[int] = set()
         """What of `_untold` the claim in flight may bring."""
         self._draining = False
         self._is_dry = False
         """Whether the queue had nothing when it was last asked, and none of our commands has ended since."""
-        self._claims = 0
         self._failure: Failure | None = None
         """Why the worker stops, when it is not by itself."""
 
@@ -112,10 +113,11 @@ class Worker:
             while True:
                 self._look_at_signals()
                 self._reap()
-                self._step_claim()
+                self._step_jobs()
                 self._step_settle()
+                self._start_pending()
                 self._end_the_late()
-                if self._draining and not (self._running or self._claim or self._settle or self._verdicts):
+                if self._draining and self._has_drained():
                     break
                 self._rest()
         except Failure:
@@ -123,9 +125,17 @@ class Worker:
             raise
         finally:
             self._board.clear()
-            self._claim_channel.close()
+            self._source.close()
             self._settle_channel.close()
         return self._exit_code()
+
+    def _has_drained(self) -> bool:
+        """Whether nothing runs, all has been told, and no more jobs can come."""
+        self._source.drain()
+        if self._running or self._pending or self._settle or self._verdicts:
+            return False
+        self._source.finish()
+        return self._source.has_ended
 
     def _exit_code(self) -> int:
         board = self._board
@@ -142,89 +152,102 @@ class Worker:
             return exits.STALE
         return exits.FAILED if self._plan.once and not board.done else exits.DONE
 
-    # -- claiming --------------------------------------------------------------------------------------------------
+    # -- taking jobs -----------------------------------------------------------------------------------------------
 
-    def _room(self) -> int:
-        """How many jobs to ask for: for the commands that can be started, and those whose leases were lost."""
+    def _claims(self) -> JobClaims:
         plan = self._plan
-        free = plan.jobs - len(self._running)
-        lost = sum(job.is_lost for run in self._running for job in run.jobs)
-        return min(free * plan.batch + lost + len(self._untold), CLAIM_MAX)
+        return JobClaims(self._session, plan.queue, plan.node, plan.values, 0 if plan.ends else WAIT_MS_MAX)
 
-    def _step_claim(self) -> None:
+    def _stream(self) -> JobStream:
         plan = self._plan
-        if self._claim is None:
-            room = self._room()
-            self._draining = self._draining or (plan.once and self._claims > 0)
-            if self._draining or room <= 0 or self._is_dry:
+        return JobStream(self._session, plan.queue, plan.node, min(plan.jobs * plan.batch, CLAIM_MAX), plan.values)
+
+    def _step_jobs(self) -> None:
+        source = self._source
+        if isinstance(source, JobClaims):
+            jobs = self._claimed(source)
+        else:
+            try:
+                jobs = source.step()
+            except NoStream:
+                self._source = self._claims()
                 return
-            wait_ms = 0 if plan.once or plan.until_empty else WAIT_MS_MAX
-            body = claim_body(plan.values, plan.node, room if not plan.once else min(room, plan.batch), wait_ms)
-            client = self._session.client
-            request = client.request("POST", topic_path(plan.queue) + "/claim", body, lingers_s=wait_ms / 1000)
-            self._claim = client.open(request, self._claim_channel)
-            self._asked_for = set(self._untold)
-        elif self._draining and not self._give_up_waiting():
-            return
-        answer = self._stepped(self._claim)
-        if answer is None:
-            return
-        self._claim = None
-        self._claims += 1
-        self._session.warn(answer)
-        jobs = [Job(line) for line in claimed_lines(answer)]
-        self._board.ready = number(answer[answer.rfind(b'],"count":') :], "ready")
+            self._give_up_the_untold(time.monotonic() - UNTOLD_S)
+        if source.was_lost:
+            # What we hold may be nobody's by now: look at once.
+            source.was_lost = False
+            self._extend_at = 0.0
         self._take(self._told_again(jobs))
-        if not jobs and plan.until_empty:
-            self._is_dry = bool(self._running or self._verdicts or self._settle or self._untold)
-            self._draining = self._draining or not self._is_dry
 
-    def _give_up_waiting(self) -> bool:
-        """Tell the daemon that a waiting claim is not wanted any more; False once nothing can come of it."""
-        now = time.monotonic()
-        if not self._hang_up_at:
-            self._hang_up_at = now + HANG_UP_S
-            self._claim_channel.hang_up()
-            self._claim_channel.reused = False  # A connection that ends now is no reason to send the claim again.
-        if self._claim is None or not self._claim.in_flight or self._claim.failing_since or now > self._hang_up_at:
-            self._claim = None
-            self._claim_channel.close()
-            return False
-        return True
+    def _claimed(self, claims: JobClaims) -> list[Job]:
+        """The jobs of a claim, and whether to go on claiming."""
+        plan = self._plan
+        self._draining = self._draining or (plan.once and claims.answered > 0)
+        if not claims.is_asking and not self._draining and not self._is_dry:
+            free = (plan.jobs - len(self._running)) * plan.batch
+            lost = sum(job.is_lost for run in self._running for job in run.jobs)
+            room = plan.batch if plan.once else free - len(self._pending) + lost + len(self._untold)
+            if room > 0:
+                claims.ask(room)
+                self._asked_for = set(self._untold)
+        answered = claims.answered
+        jobs = claims.step()
+        if claims.answered > answered:
+            self._board.ready = claims.ready
+            came = {job.seq for job in jobs}
+            for seq in self._asked_for & set(self._untold) - came:
+                self._give_up(seq)
+            if not jobs and plan.until_empty:
+                self._is_dry = bool(self._running or self._pending or self._verdicts or self._settle or self._untold)
+                self._draining = self._draining or not self._is_dry
+        return jobs
 
     def _told_again(self, jobs: list[Job]) -> list[Job]:
-        """Settle what is done already under its new lease, and give up what did not come back; returns the others."""
+        """Settle what is done already under its new lease; returns the others."""
         others = []
         for job in jobs:
-            verdict, _ = self._untold.pop(job.seq, (None, None))
+            verdict, _, _ = self._untold.pop(job.seq, (None, None, 0.0))
             if verdict is None:
                 others.append(job)
             else:
                 self._held[job.seq] = job
                 self._decide(verdict, [job])
-        for seq in self._asked_for & set(self._untold):
-            verdict, _ = self._untold.pop(seq)
-            self._note_lost(seq, verdict, "somebody else has it")
         return others
 
+    def _give_up_the_untold(self, since: float) -> None:
+        for seq in [seq for seq, (_, _, told_at) in self._untold.items() if told_at < since]:
+            self._give_up(seq)
+
+    def _give_up(self, seq: int) -> None:
+        verdict, _, _ = self._untold.pop(seq)
+        self._note_lost(seq, verdict, "somebody else has it")
+
     def _take(self, jobs: list[Job]) -> None:
-        """Start commands for claimed jobs, but for those that are running here already."""
-        new = []
+        """Put jobs in line; those that are running here already go on under their new leases."""
         for job in jobs:
             known = self._held.get(job.seq)
             if known is None:
-                new.append(job)
+                self._held[job.seq] = job
+                self._pending.append(job)
             else:
-                known.lease_id, known.deliveries, known.is_lost = job.lease_id, job.deliveries, False
-        for job in new:
-            self._held[job.seq] = job
-        batch = self._plan.batch
-        while new:
-            together, new = new[:batch], new[batch:]
-            if self._draining or len(self._running) >= self._plan.jobs:
-                self._decide(UNDONE, together)
-                continue
-            self._start(together)
+                known.line, known.lease_id, known.deliveries, known.is_lost = (
+                    job.line,
+                    job.lease_id,
+                    job.deliveries,
+                    False,
+                )
+
+    def _start_pending(self) -> None:
+        """Start commands for the jobs in line, or give these back when we stop."""
+        pending, plan = self._pending, self._plan
+        while pending:
+            count = min(plan.batch, len(pending))
+            if not self._draining:
+                if len(self._running) >= plan.jobs or (count < plan.batch and self._source.is_midway):
+                    return
+                self._start([pending.popleft() for _ in range(count)])
+            else:
+                self._decide(UNDONE, [pending.popleft() for _ in range(count)])
 
     def _start(self, jobs: list[Job]) -> None:
         try:
@@ -317,7 +340,8 @@ class Worker:
             self._send(verdict[0], jobs, verdict[1])
         elif self._settle is None and self._running and time.monotonic() >= self._extend_at:
             self._extend_at = time.monotonic() + self._plan.extend_s
-            jobs = [job for run in self._running for job in run.jobs if not job.is_lost][:SEQS_MAX]
+            running = (job for run in self._running for job in run.jobs if not job.is_lost)
+            jobs = [*running, *self._pending][:SEQS_MAX]
             if jobs:
                 lease = self._plan.values["lease"]
                 self._settling = (None, jobs)
@@ -350,20 +374,26 @@ class Worker:
             for job, sent in zip(jobs, self._sent, strict=True):
                 if job.seq in why and job.seq in self._held and job.lease_id == sent:
                     job.is_lost = True
-                    self._board.note(f"topics: the lease of {self._plan.queue} {job.seq} is lost: {why[job.seq]}")
+                    if job in self._pending:
+                        self._pending.remove(job)
+                        del self._held[job.seq]
             return
         self._is_dry = False
         for job, sent in zip(jobs, self._sent, strict=True):
-            if job.seq in why and job.lease_id != sent:
-                # It came back to us while this was on its way: it is told again, under the new lease.
-                self._decide(verdict, [job])
+            if job.lease_id != sent:
+                # It came back to us while this was on its way: because of this, and then it is run again; or else it
+                # is told again, under the new lease.
+                if job.seq in why:
+                    self._decide(verdict, [job])
+                else:
+                    self._pending.append(job)
                 continue
             self._held.pop(job.seq, None)
             # Repeated after a lost connection, what was done the first time is `gone`, or not leased any more.
             reason = why.get(job.seq, "gone")
-            if verdict is ACK and reason in ("not_leased", "expired") and not self._draining:
-                self._untold[job.seq] = (verdict, job)
-            elif reason not in (("gone",) if verdict is ACK else ("gone", "not_leased")):
+            if verdict is ACK and reason in ("not_leased", "expired", "stale_lease") and not self._draining:
+                self._untold[job.seq] = (verdict, job, time.monotonic())
+            elif reason not in (("gone",) if verdict is ACK else ("gone", "not_leased", "stale_lease")):
                 self._note_lost(job.seq, verdict, reason)
 
     def _note_lost(self, seq: int, verdict: Verdict, reason: str) -> None:
@@ -403,12 +433,14 @@ class Worker:
 
     def _rest(self) -> None:
         """Wait for a command, an answer, a time or a signal."""
-        calls = [call for call in (self._claim, self._settle) if call is not None]
+        calls = [one for one in (self._source if self._source.is_asking else None, self._settle) if one is not None]
         watch = [item for call in calls for item in call.watch]
         watch += [(run.handle, 1) for run in self._running]
         watch += [(handle, 1) for run in self._running for handle in run.outputs]
         now = time.monotonic()
         times = [call.timeout_s for call in calls]
+        if self._verdicts and self._settle is None:
+            times.append(0.0)
         if self._running and self._settle is None:
             times.append(self._extend_at - now)
         for run in self._running:
@@ -416,8 +448,6 @@ class Worker:
                 times.append(run.kill_at - now if now < run.kill_at else 0.05)
             elif self._plan.timeout_ms is not None:
                 times.append(self._plan.timeout_ms / 1000 - run.seconds)
-        if self._hang_up_at and self._claim is not None:
-            times.append(self._hang_up_at - now)
         if self._board.is_live:
             self._board.draw(self._running, ", stopping" if self._draining else "")
             times.append(DRAW_S)

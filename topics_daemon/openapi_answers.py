@@ -266,6 +266,13 @@ class Leases(Answer, kw_only=True):
     next_cursor: str | UnsetType = UNSET
 
 
+class Drained(Answer, kw_only=True):
+    """How many streams get no further jobs."""
+
+    topic: str
+    streams: int
+
+
 class CursorRow(msgspec.Struct):
     """A reader's place."""
 

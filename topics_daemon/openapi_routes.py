@@ -220,6 +220,12 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         gives={200: _EVENTS},
         refuses=(406, 409),
     ),
+    ("DELETE", "/v0/topics/:topic/work"): Operation(
+        about="no further jobs for the streams of `node`; each ends when what it holds is settled",
+        query=(Param("node", _TEXT, "who works", required=True),),
+        gives={200: openapi_answers.Drained},
+        refuses=(409,),
+    ),
     ("GET", "/v0/topics/:topic/cursors"): Operation(
         about="cursors of a topic by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
         query=(_PREFIX, *_PAGED),

@@ -2,6 +2,7 @@
 
     claim that stands (engine.core.standing) ─► leased ─► read ─► `job` events ─► … acked elsewhere ─► the next ones
     connection lost, cut, ended by us ─► its leases end at once
+    its worker asks to be drained     ─► no further jobs; the stream ends when what it holds is settled
 
 At most `max` jobs are leased to the connection at a time: that is all the backpressure there is for a reader that
 works. One that does not even take what was sent gets no further jobs until it has, and after `stall_timeout_ms`
@@ -129,6 +130,13 @@ class WorkStream(OneWay):
     def fail(self, error: TopicsError) -> None:
         """Jobs cannot be read now: whoever comes back may have more luck."""
         self.refused(error)
+
+    def drained(self) -> None:
+        """Its worker has asked for the end, and all that it held is settled."""
+        if not self.ended:
+            self._stop()
+            self.connection.end()
+            self._daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
 
     def refused(self, error: TopicsError) -> None:
         """Nothing comes any more; a queue that was dropped has stopped being one."""

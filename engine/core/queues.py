@@ -208,6 +208,14 @@ class Queues:
         self.freed(standing)
         return standing
 
+    def drain(self, name: str, node: str) -> int:
+        """Let those of a queue's standing claims that are `node`'s take nothing more; returns how many there are."""
+        _, host = self.find(name)
+        found = [one for one in (host.standing or {}).values() if one.claim.node == node]
+        for standing in found:
+            standing.drain()
+        return len(found)
+
     def freed(self, standing: Standing) -> None:
         """It may take more jobs: see to it when its queue is served next."""
         standing.host.queue.freed.add(standing.claim.conn)
@@ -232,8 +240,11 @@ class Queues:
         freed = host.queue.freed
         while freed:
             standing = (host.standing or {}).get(freed.pop())
-            claim = None if standing is None else standing.wanted
-            if standing is None or claim is None:
+            if standing is None:
+                continue
+            claim = standing.wanted
+            if claim is None:
+                standing.look()
                 continue
             waiter = standing.waiter
             if waiter is not None and waiter.leased is None and not waiter.ticket.done:
@@ -311,6 +322,8 @@ class Queues:
         host.queue.apply(TimePassed(now))
         host.blocked = False
         self._ask(host, now)
+        if host.waiters is None:
+            return  # The last one has left.
         if host.cohort is not None:
             waiters.extend(host.cohort.take(now))
         together = bool(slot.config.claim_jitter_ms)
@@ -338,7 +351,8 @@ class Queues:
     def _answer_late(self, host: Host, now: int) -> None:
         """Take out who is served, and who has waited long enough for nothing."""
         waiters = host.waiters
-        assert waiters is not None, "somebody waits"
+        if waiters is None:
+            return  # The last one has left over what it was given.
         held = HOLD_MS if host.moving or host.blocked else 0
         over = [one for one in waiters if one.leased is None and now >= one.until_ms + held]
         kept = [one for one in waiters if one.leased is None and not one.ticket.done and now < one.until_ms + held]

@@ -4,6 +4,7 @@
                         ▲                                                                        │
                         └────────────────────────────────────────────────────────────────────────┘
     pause ─► asks for nothing until `resume`        leave ─► what it holds is ready again, at once
+    drain ─► asks for nothing any more, and is told when the last of its leases has ended
 
 It asks by claims like anybody's, bound to its connection, so that the turns and windows of claims are its own too.
 Which connections have got room is told by the machine (`State.freed`), and looked at when their queue is served.
@@ -36,6 +37,10 @@ class Taker(Protocol):
         """Jobs are leased to you, and their leases as durable as the queue promises."""
         ...
 
+    def drained(self) -> None:
+        """You wanted nothing more, and hold nothing any more: leave."""
+        ...
+
     def refused(self, error: TopicsError) -> None:
         """Nothing comes any more: leave."""
         ...
@@ -44,12 +49,13 @@ class Taker(Protocol):
 class Standing:
     """One claim that stands."""
 
-    __slots__ = ("_ended", "_paused", "_queues", "_taker", "claim", "host", "slot", "waiter")
+    __slots__ = ("_drains", "_ended", "_paused", "_queues", "_taker", "claim", "host", "slot", "waiter")
 
     def __init__(self, queues: Queues, slot: Slot, host: Host, claim: Claim, taker: Taker) -> None:
         self._queues = queues
         self._taker = taker
         self._paused = False
+        self._drains = False
         self._ended = False
         self.slot = slot
         self.host = host
@@ -66,12 +72,15 @@ class Standing:
     @property
     def wanted(self) -> Claim | None:
         """What to claim now; None for nothing."""
-        room = 0 if self._paused or self._ended else self.room
+        room = 0 if self._paused or self._drains or self._ended else self.room
         return msgspec.structs.replace(self.claim, max=room) if room > 0 else None
 
     def pause(self) -> None:
         """Take nothing more for now."""
         self._paused = True
+        self._forget()
+
+    def _forget(self) -> None:
         if self.waiter is not None:
             self._queues.forget(self.waiter)
             self.waiter = None
@@ -81,6 +90,17 @@ class Standing:
         if self._paused and not self._ended:
             self._paused = False
             self._queues.freed(self)
+
+    def drain(self) -> None:
+        """Take nothing any more, and be told when what it holds is settled."""
+        self._drains = True
+        self._forget()
+        self._queues.freed(self)
+
+    def look(self) -> None:
+        """Whether it has been drained."""
+        if self._drains and not self._ended and not self.host.queue.held_by(self.claim.conn):
+            self._taker.drained()
 
     def undeliver(self, leased: Leased) -> None:
         """These jobs never reached whoever is connected: their leases end, and the deliveries do not count."""

@@ -68,6 +68,11 @@ def state(daemon: Daemon, queue: str) -> dict[str, int]:
     return found
 
 
+def later(counts: dict[str, int]) -> int:
+    """Jobs that are to be tried again after backoff, which may have passed by now."""
+    return counts["delayed"] + counts["ready"]
+
+
 def until(condition: Any, limit_s: float = 10.0) -> None:
     over = time.monotonic() + limit_s
     while not condition():
@@ -88,7 +93,7 @@ def test_exit_codes_ack_retry_and_send_to_the_dead_letters(queues: Daemon, topic
     done = queues.run("work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", 'exit "$1"', "sh", "{}")
     assert done.returncode == 0, done.stderr
     counts = state(queues, topic)
-    assert (counts["acked"], counts["dead_lettered"], counts["delayed"], counts["in_flight"]) == (1, 2, 1, 0)
+    assert (counts["acked"], counts["dead_lettered"], later(counts), counts["in_flight"]) == (1, 2, 1, 0)
     rows = [line.split("\t") for line in queues.ok("dlq", "ls", topic).decode().splitlines()]
     assert sorted((row[3], row[5], row[7]) for row in rows) == [
         ("1", "nacked: exit 65", "65"),
@@ -101,7 +106,7 @@ def test_a_job_for_dead_letters_that_the_queue_has_not_is_tried_later(queues: Da
     done = queues.run("work", topic, "--once", "--", "sh", "-c", "exit 65")
     assert done.returncode == 1
     assert b"tried again later" in done.stderr
-    assert state(queues, topic)["delayed"] == 1
+    assert later(state(queues, topic)) == 1
 
 
 def test_a_command_that_is_not_there_touches_no_job_and_exits_127(queues: Daemon, topic: str) -> None:
@@ -157,7 +162,7 @@ def test_a_command_that_takes_too_long_is_ended_with_all_it_has_started(queues: 
     assert done.returncode == 1
     assert b"timeout after 0.2 s" in done.stderr
     assert is_gone(int(done.stdout))
-    assert state(queues, topic)["delayed"] == 1
+    assert later(state(queues, topic)) == 1
 
 
 @pytest.mark.slow
@@ -174,11 +179,18 @@ def test_a_lease_is_extended_while_its_command_runs(queues: Daemon, topic: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [TERM, INT])
-def test_a_signal_lets_what_runs_end_and_touches_nothing_more(queues: Daemon, topic: str, signum: int) -> None:
+def test_a_signal_lets_what_runs_end_and_touches_nothing_more(
+    queues: Daemon, topic: str, place: Path, signum: int
+) -> None:
     make(queues, topic, "a", "b", "c")
-    worker = queues.start_command("work", topic, "--", "sh", "-c", "sleep 0.7; cat")
+    go = place / "go"
+    worker = queues.start_command("work", topic, "--", "sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done; cat")
     until(lambda: state(queues, topic)["in_flight"] == 1)
-    code, out, said = finish(worker, signum)
+    worker.send_signal(signum)
+    assert worker.stderr is not None
+    assert b"stopping: 1 running may end" in worker.stderr.readline()
+    go.touch()
+    code, out, said = finish(worker)
     assert (code, out) == (128 + signum, b"a\n"), said
     counts = state(queues, topic)
     assert (counts["acked"], counts["ready"], counts["in_flight"]) == (1, 2, 0)
@@ -229,14 +241,70 @@ def test_a_worker_goes_on_over_a_daemon_that_is_killed_and_runs_nothing_twice(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_leaves_its_job_to_the_next_one(queues: Daemon, topic: str) -> None:
-    make(queues, topic, "a", lease="500ms")
-    worker = queues.start_command("work", topic, "--", "sh", "-c", "sleep 300; :")
-    until(lambda: state(queues, topic)["in_flight"] == 1)
+def test_a_killed_worker_frees_its_jobs_at_once(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a", "b", "c", lease="1h")
+    worker = queues.start_command("work", topic, "-j", "2", "--", "sh", "-c", "sleep 300; :")
+    until(lambda: state(queues, topic)["in_flight"] == 2)
     worker.kill()
     worker.wait(10)
-    until(lambda: state(queues, topic)["ready"] == 1)
+    until(lambda: state(queues, topic)["ready"] == 3)
     assert queues.run("work", topic, "--once", "--", "cat").stdout == b"a\n"
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_asked_for_the_end_leaves_every_count_as_it_was(queues: Daemon, topic: str) -> None:
+    make(queues, topic, *map(str, range(40)), lease="1h")
+    worker = queues.start_command("work", topic, "-j", "4", "--", "sh", "-c", "sleep 0.1; cat")
+    until(lambda: state(queues, topic)["acked"] >= 4)
+    code, out, said = finish(worker, TERM)
+    assert code == 143, said
+    counts = state(queues, topic)
+    assert (counts["acked"], counts["in_flight"]) == (len(out.split()), 0)
+    left = queues.ok("claim", topic, "-n", "100").splitlines()
+    assert {json.loads(line)["deliveries"] for line in left} == {1}
+    assert len(left) == 40 - len(out.split())
+
+
+@pytest.mark.slow
+def test_a_failing_job_comes_again_however_the_answers_cross(queues: Daemon, topic: str) -> None:
+    """The claim or the push that brings it again may overtake the answer that it was given back."""
+    make(queues, topic, "a", lease="1h", max_deliveries="12", dead_letter=f"{topic}-dead")
+    for words in (["--until-empty"], []):
+        worker = queues.start_command("work", topic, "-j", "2", *words, "--", "false")
+        until(lambda: state(queues, topic)["dead_lettered"] == 1, limit_s=60)
+        assert finish(worker, *([] if words else [TERM]))[0] == (0 if words else 143)
+        assert state(queues, topic)["in_flight"] == 0
+        queues.ok("drop", topic, "--yes")
+        make(queues, topic, "a", lease="1h", max_deliveries="12", dead_letter=f"{topic}-dead")
+
+
+@pytest.mark.slow
+def test_where_there_is_no_room_for_a_stream_jobs_are_claimed(place: Path) -> None:
+    daemon = Daemon(place, TOPICS_MAX_SSE_CONNECTIONS="1")
+    daemon.start()
+    try:
+        make(daemon, "q", "a", "b")
+        first = daemon.start_command("work", "q", "--", "sleep", "300")
+        until(lambda: state(daemon, "q")["in_flight"] == 1)
+        second = daemon.start_command("work", "q", "--", "cat")
+        until(lambda: state(daemon, "q")["acked"] == 1)
+        code, out, said = finish(second, TERM)
+        assert (code, out) == (143, b"b\n"), said
+        first.kill()
+        first.wait(10)
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_dropped_stops_its_workers(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    worker = queues.start_command("work", topic, "--", "sleep", "300")
+    until(lambda: state(queues, topic)["in_flight"] == 1)
+    queues.ok("drop", topic, "--yes")
+    code, _, said = finish(worker)
+    assert code == 1
+    assert b"is a queue no more (not_a_queue)" in said
 
 
 @pytest.mark.slow

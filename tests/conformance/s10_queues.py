@@ -288,6 +288,23 @@ def what_prevents_a_work_stream_comes_before_it(api: Api) -> None:
 
 
 @case("10 queues")
+def a_work_stream_can_be_drained(api: Api) -> None:
+    """`DELETE …/work?node`: no further jobs; the stream ends when what it holds is settled."""
+    name = queue(api, *range(4))
+    with work(api, name, max=2) as stream, work(api, name, node="other") as other:
+        same([stream.next_named("job").id for _ in range(2)], ["1", "2"], "jobs")
+        other.next_named("job")
+        answer = api.call("DELETE", f"/v0/topics/{name}/work?node=w", status=200).json
+        part(answer, {"topic": name, "streams": 1}, "answer")
+        post(api, name, "ack", node="w", seqs=[1])
+        same(stream.silent_for(0.2), True, "nothing more")
+        post(api, name, "nack", node="w", seqs=[2])
+        same(stream.maybe_next(), None, "the end, and no event before it")
+        same(other.silent_for(0.1), True, "the other one holds its job")
+        part(api.state(name)["queue"], {"in_flight": 1, "ready": 2, "acked": 1}, "state")
+
+
+@case("10 queues")
 def a_work_stream_ends_with_its_queue(api: Api) -> None:
     """A 409 event and close if the topic stops being a queue later."""
     name = queue(api, "a")

@@ -20,6 +20,7 @@ class Worker:
         self.jobs: list[tuple[int, int]] = []
         self.leases: list[Leased] = []
         self.error: TopicsError | None = None
+        self.is_drained = False
         self.standing = hand.core.queues.stand("q", Claim(node="w", max=maximum, **claim), self)
 
     def take(self, leased: Leased) -> None:
@@ -28,6 +29,10 @@ class Worker:
 
     def refused(self, error: TopicsError) -> None:
         self.error = error
+        self.standing.leave()
+
+    def drained(self) -> None:
+        self.is_drained = True
         self.standing.leave()
 
     def seqs(self) -> list[int]:
@@ -115,6 +120,25 @@ def test_a_pause_takes_nothing_until_it_ends() -> None:
     worker.standing.resume()
     hand.settle()
     assert worker.seqs() == [1, 2]
+
+
+def test_a_drain_takes_nothing_more_and_ends_with_the_last_lease() -> None:
+    hand = queue(5)
+    worker, other = Worker(hand, 2), Worker(hand, 1)
+    hand.settle()
+    other.standing.leave()
+    assert worker.seqs() == [1, 2]
+    assert hand.core.queues.drain("q", "nobody") == 0
+    assert hand.core.queues.drain("q", "w") == 1
+    hand.settle()
+    hand.take(hand.core.queues.ack("q", Ack(node="w", seqs=[1])))
+    assert (worker.seqs(), worker.is_drained) == ([], False)
+    hand.take(hand.core.queues.nack("q", Nack(node="w", seqs=[2], delivered=False)))
+    assert (worker.seqs(), worker.is_drained) == ([], True), "what it gave back does not come again"
+    idle = Worker(hand, 9)
+    hand.core.queues.drain("q", "w")
+    hand.settle()
+    assert (idle.seqs(), idle.is_drained) == ([], True)
 
 
 def test_streams_and_claims_of_a_window_are_dealt_together() -> None:

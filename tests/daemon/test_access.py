@@ -49,6 +49,7 @@ ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("GET", "/v0/topics/:topic/cursors/place", None, {"read"}, "name"),
     ("PUT", "/v0/topics/:topic/cursors/place", {"seq": 1}, {"write"}, "name"),
     ("DELETE", "/v0/topics/:topic/cursors/gone", None, {"delete"}, "cursor"),
+    ("DELETE", "/v0/topics/:topic/work?node=n", None, {"read", "write"}, "queue"),
     ("GET", "/v0/topics/:topic/records/1", None, {"read"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE}}, {"write"}, "name"),
     ("POST", "/v0/write", {"topics": {":topic": WRITE_WITH_CONFIG}}, {"write", "admin"}, "name"),
@@ -117,7 +118,9 @@ def _as_param(found: re.Match[str]) -> str:
 
 def test_the_table_has_a_row_for_each_route() -> None:
     routes = {("/" + "/".join(path), method) for path, methods in ROUTES.items() for method in methods}
-    rows = {(re.sub("(records/1|cursors/[a-z]+)$", _as_param, path), method) for method, path, *_ in ROWS}
+    rows = {
+        (re.sub("(records/1|cursors/[a-z]+)$", _as_param, path).partition("?")[0], method) for method, path, *_ in ROWS
+    }
     assert routes == rows
 
 
@@ -129,7 +132,7 @@ def test_each_cell_of_the_table(daemon: DaemonProcess, scopes: tuple[str, ...], 
     for method, path, body, needed, kind in ROWS:
         if kind in ("session", "socket"):
             continue
-        drops = method == "DELETE" and kind != "cursor"
+        drops = method == "DELETE" and kind == "name"
         names = (NONE, NEITHER) if drops else QUEUES if kind in ("queue", "worker") else (MINE, FOREIGN)
         for name in names:
             foreign = kind == "whole" or (kind in _OF_A_TOPIC and not name.startswith(prefix))

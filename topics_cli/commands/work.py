@@ -17,9 +17,10 @@ from topics_cli.claimed import holder
 from topics_cli.client import topic_path
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import framing_of
+from topics_cli.jobclaims import CLAIM_MAX
 from topics_cli.launch import Recipe, find_command
 from topics_cli.session import Session, check_name
-from topics_cli.worker import CLAIM_MAX, Plan, Worker
+from topics_cli.worker import Plan, Worker
 
 JOBS_MAX = 1000
 

@@ -113,7 +113,10 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "topics", _ANY_NAME, "nack"): {"POST": Route(handler=queue.nack, scope=Scope.WRITE, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "extend"): {"POST": Route(handler=queue.extend, scope=Scope.WRITE, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "requeue"): {"POST": Route(handler=queue.requeue, scope=_BOTH, body=Body.REQUIRED)},
-    ("v0", "topics", _ANY_NAME, "work"): {"GET": Route(handler=work.work, scope=_BOTH, stream=True)},
+    ("v0", "topics", _ANY_NAME, "work"): {
+        "GET": Route(handler=work.work, scope=_BOTH, stream=True),
+        "DELETE": Route(handler=work.drain, scope=_BOTH),
+    },
     ("v0", "topics", _ANY_NAME, "leases"): {"GET": Route(handler=queue.leases, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME, "cursors"): {"GET": Route(handler=cursors.list_cursors, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME, "cursors", _ANY_PARAM): {

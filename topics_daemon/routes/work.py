@@ -1,4 +1,4 @@
-"""Opening work streams (queues.md, "Work stream")."""
+"""Opening work streams, and letting them run dry (queues.md, "Work stream")."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from engine.errors import Code, Refused, invalid
 from engine.queue.commands import CLAIM_MAX, Claim
 from engine.types import parse_match
+from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names
 from topics_daemon.head import Head, takes_events
 from topics_daemon.routes.asked import heartbeat_of, number
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
 
+_DRAIN_QUERY: Final = frozenset({"node"})
 _QUERY: Final = frozenset({"node", "max", "lease_ms", "match", "heartbeat_ms"})
+
+
+def _node(head: Head) -> str:
+    node = head.query.get("node")
+    if not node:
+        raise invalid("a worker needs a name: node=…", "node")
+    return node
 
 
 def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -29,10 +38,8 @@ def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started
         raise Refused(Code.NOT_ACCEPTABLE, "this is a stream: Accept must allow text/event-stream")
     query = head.query
     check_names(query, _QUERY, [])
-    if not query.get("node"):
-        raise invalid("a worker needs a name: node=…", "node")
     claim = Claim(
-        node=query["node"],
+        node=_node(head),
         max=min(number(query["max"], "max"), CLAIM_MAX) if "max" in query else 1,
         lease_ms=number(query["lease_ms"], "lease_ms") if "lease_ms" in query else None,
         match=parse_match(query["match"]) if "match" in query else None,
@@ -43,3 +50,15 @@ def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started
     heartbeat_s = heartbeat_of(number(query["heartbeat_ms"], "heartbeat_ms") if "heartbeat_ms" in query else None)
     WorkStream(daemon, connection, head.caller, head.name, claim, heartbeat_s).open()
     head.tally.add(OPENED, started_ns)
+
+
+def drain(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`DELETE /v0/topics/:q/work?node`: the streams of a worker get no further jobs once this is answered.
+
+    What they hold stays theirs; each ends when its last lease has ended.
+    """
+    warnings: list[str] = []
+    check_names(head.query, _DRAIN_QUERY, warnings)
+    count = daemon.engine.queues.drain(head.name, _node(head))
+    daemon.wake()
+    return json_answer(head, 200, {"topic": head.name, "streams": count}, warnings, started_ns)
