@@ -43,6 +43,9 @@ _NULL = Option("-0 --null", FLAG, "Records end in NUL instead of a line feed.")
 _LENGTH = Option("--length", FLAG, "Records are framed as their length, a line feed, and their bytes.")
 _YES = Option("-y --yes", FLAG, "Do not ask.")
 _DRY_RUN = Option("--dry-run", FLAG, "Show what would be done; do nothing.")
+_COLD = Option(
+    "--cold", TEXT, "Directory of the store's cold tier (TOPICS_COLD_DIR, or what the pin says).", metavar="DIR"
+)
 _TAG_FILTER = Option("--tag", TEXT, "Only records with this tag; 'x*' for a prefix.", metavar="TAG")
 _NODE_FILTER = Option("--node", TEXT, "Leave out the records that this node wrote.", metavar="NODE", many=True)
 _JSON = Option("--json", FLAG, "Short for -o json.", name="as_json")
@@ -482,6 +485,7 @@ COMMANDS: dict[str, Command] = {
                 Option("--quick", FLAG, "Leave out payloads that a start does not read; says what it skipped."),
                 Option("--max-time", DURATION, "End after this time; says what is left.", metavar="TIME"),
                 Option("--subset", TEXT, "Only the payloads of each M-th topic, from the N-th on.", metavar="N/M"),
+                _COLD,
                 _JSON,
             ),
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
@@ -493,6 +497,7 @@ COMMANDS: dict[str, Command] = {
             options=(
                 Option("--to", TEXT, "Where the backup goes: empty, or not there yet.", metavar="DIR"),
                 Option("--topic", TEXT, "Only this topic.", metavar="TOPIC", many=True),
+                _COLD,
                 _JSON,
             ),
             examples=("topics backup --to /backups/monday",),
@@ -519,6 +524,8 @@ COMMANDS: dict[str, Command] = {
                 Option("--to", TEXT, "Where the new store goes: empty, or not there yet.", metavar="NEW"),
                 Option("--topic", TEXT, "Only this topic.", metavar="TOPIC", many=True),
                 Option("--keep-doubtful", FLAG, "Keep records that a delete which is lost may have taken."),
+                _COLD,
+                Option("--cold-lost", FLAG, "The cold tier is gone for good: what lay there becomes gaps."),
                 Option("--swap", FLAG, "Put the new store in the old one's place; that is kept beside it."),
                 _DRY_RUN,
                 _JSON,

@@ -148,6 +148,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         365 * 24 * HOUR_MS,
     ),
     _text("cold_dir", "", "directory that the data of old segments is moved to, on a slower disk, say; empty: none"),
+    _time("cold_deadline_ms", 10_000, "how long a read waits for the cold directory, then 503", 10, HOUR_MS),
     _count("hot_retain_segments", _STORE.hot_retain_segments, "segments of a topic that are not moved"),
     _size("hot_retain_bytes", _STORE.hot_retain_bytes, "how many bytes of them; 0: no bound; the stricter wins", 0),
     _size("cache_bytes", _STORE.cache_bytes, "bound of the records kept in memory", MIB),

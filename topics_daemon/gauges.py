@@ -87,6 +87,14 @@ METERS: Final[tuple[Meter, ...]] = (
     _gauge("disk_bytes", "Bytes of the files in the data directory.", "kind"),
     _gauge("cache_bytes", "Bytes of records held in memory."),
     _gauge("damage_ranges", "Ranges of records that are known to be lost to corruption."),
+    _counter("damage_found_total", "How often reads have met damage in segments since the start."),
+    _counter("damage_records_total", "Live records that were lost by it."),
+    _counter("cold_reads_total", "Reads of the cold tier that are done."),
+    _counter("cold_read_seconds_total", "Time that they took, from the question to the answer."),
+    _counter("cold_requests_total", "What was asked of the cold tier, by operation.", "op"),
+    _counter("cold_failures_total", "How often it failed, by operation.", "op"),
+    _counter("cold_moved_total", "Segments that were moved to the cold tier since the start."),
+    _gauge("cold_failing", "Whether the cold tier does not take what it is given."),
     _gauge("watchers", "Open streams."),
     _gauge("watch_sessions", "Watch sessions, with a stream or without."),
     _gauge("watch_lagging", "Open streams that have something they could not send yet."),
@@ -158,6 +166,7 @@ def collect(daemon: Daemon, caller: Caller) -> list[Family]:
             _put_engine(page, daemon, core)
             _put_log(page, core)
             _put_checkpoints(page, daemon, core)
+            _put_cold(page, daemon, core)
     given = page.samples
     return [
         Family(meter.name, meter.kind, meter.help, given[meter.name])
@@ -248,6 +257,21 @@ def _put_checkpoints(page: _Page, daemon: Daemon, core: Core) -> None:
     page.put("topics_checkpoint_uncovered_bytes", keeper.uncovered_bytes)
     page.put("topics_checkpoint_failing", int(keeper.problem is not None))
     page.put("topics_checkpoint_failures_total", keeper.failures)
+
+
+def _put_cold(page: _Page, daemon: Daemon, core: Core) -> None:
+    """The cold tier, as it is seen from here; and the damage that reads have met."""
+    readers, mover = daemon.readers, core.keeper.mover
+    page.put("topics_damage_found_total", core.damage.segments)
+    page.put("topics_damage_records_total", core.damage.records)
+    page.put("topics_cold_reads_total", readers.cold_reads)
+    page.put("topics_cold_read_seconds_total", round(readers.cold_seconds, 6))
+    for op, count in {"get": readers.cold_reads, **mover.requests}.items():
+        page.put("topics_cold_requests_total", count, op=op)
+    for op, count in {"get": readers.cold_failures, **mover.failed}.items():
+        page.put("topics_cold_failures_total", count, op=op)
+    page.put("topics_cold_moved_total", mover.moved)
+    page.put("topics_cold_failing", int(mover.problem is not None))
 
 
 def _put_process(page: _Page, daemon: Daemon) -> None:

@@ -9,8 +9,8 @@ Whoever wants the same shares one read. What was read stays with all who asked f
 whoever else reads. What nobody waits for any more is not begun.
 
 There are two pools: reads of the cold tier have threads of their own, so that one which hangs takes none from the
-disk's. Who waits for the cold tier waits for at most `COLD_DEADLINE_S`, then gets 503 `cold_unavailable`; the read goes
-on, for those who come later. A local disk has no deadline, as for everything else that is asked of it.
+disk's. Who waits for the cold tier waits for at most TOPICS_COLD_DEADLINE_MS, then gets 503 `cold_unavailable`; the
+read goes on, for those who come later. A local disk has no deadline, as for everything else that is asked of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 THREADS: Final = 4
 """Reads of each pool that run at the same time: what a disk answers at once, and few stacks."""
-COLD_DEADLINE_S: Final = 10.0
-"""How long one request, or one page of a stream, waits for the cold tier."""
 READS_MAX: Final = 10_000
 """Reads that one answer may need one after the other (a page examines at most 100,000 records, 256 at a time): more
 than that is a bug, which must not turn into a loop."""
@@ -78,7 +76,7 @@ class Asking:
         if len(self._have) >= READS_MAX:
             raise RuntimeError("an answer does not get on, whatever is read for it")
         if job.cold and self._timer is None:
-            self._timer = self._readers.daemon.loop.call_later(COLD_DEADLINE_S, self._expire)
+            self._timer = self._readers.daemon.loop.call_later(self._readers.cold_deadline_s, self._expire)
         self._read = self._readers.join(self, job)
 
     def refresh(self) -> None:
@@ -127,11 +125,12 @@ class Asking:
 class _Read:
     """One job, and all who wait for it."""
 
-    __slots__ = ("asking", "job", "key")
+    __slots__ = ("asking", "began", "job", "key")
 
-    def __init__(self, job: ReadJob, key: object) -> None:
+    def __init__(self, job: ReadJob, key: object, began: float) -> None:
         self.job = job
         self.key = key
+        self.began = began
         self.asking: dict[Asking, None] = {}
 
     def run(self, fs: Fs) -> None:
@@ -144,6 +143,12 @@ class Readers:
     def __init__(self, daemon: Daemon, fs: Fs, cold_fs: Fs) -> None:
         """`cold_fs` is what the reads of the cold tier go through."""
         self.daemon = daemon
+        self.cold_deadline_s = daemon.config["cold_deadline_ms"] / 1000
+        """How long one request, or one page of a stream, waits for the cold tier."""
+        self.cold_reads = 0
+        self.cold_failures = 0
+        self.cold_seconds = 0.0
+        """Of reads of the cold tier that are done: how many, how many of them failed, and how long all took."""
         self._local = Worker("read", daemon.loop, fs, self._done, self._failed, THREADS)
         self._cold = Worker("read-cold", daemon.loop, cold_fs, self._done, self._failed, THREADS)
         self._reads: dict[object, _Read] = {}
@@ -160,7 +165,7 @@ class Readers:
         key = job.key
         read = self._reads.get(key)
         if read is None:
-            read = self._reads[key] = _Read(job, key)
+            read = self._reads[key] = _Read(job, key, self.daemon.loop.time())
             (self._cold if job.cold else self._local).submit(read)
         read.asking[asking] = None
         return read
@@ -180,6 +185,10 @@ class Readers:
     def _done(self, read: _Read, error: OSError | None) -> None:
         """A job is back from its thread."""
         daemon = self.daemon
+        if read.job.cold:
+            self.cold_reads += 1
+            self.cold_failures += error is not None
+            self.cold_seconds += daemon.loop.time() - read.began
         if error is not None:
             daemon.log.error("a segment cannot be read", error=error)
         try:

@@ -22,6 +22,7 @@ from engine.errors import StoreError
 from engine.export.reader import Pin
 from engine.formats.export import MANIFEST_NAME
 from engine.fs import OsFs
+from engine.tools.cold import tiered
 from engine.tools.pinning import pin_stopped
 from engine.tools.readonly import ReadOnlyFs
 from topics_lake.client import Daemon
@@ -84,9 +85,8 @@ def pin_of_directory(
             raise LakeError(f"a process has {path}", "store_locked", "name its daemon with --socket or --url")
         reading = ReadOnlyFs(path)
         try:
-            where = pin_stopped(
-                reading, target, OsClock(), frozenset(topics), lambda what, part: None, keep_going=keep_going
-            )
+            store = tiered(reading, None, os.environ.get("TOPICS_COLD_DIR"))
+            where = pin_stopped(store, target, OsClock(), frozenset(topics), lambda *_: None, keep_going=keep_going)
         except StoreError as error:
             raise LakeError(str(error), "store_damaged", "`topics fsck` says more") from error
         finally:
@@ -101,6 +101,6 @@ def pin_of_directory(
 def open_pin(path: str) -> Pin:
     """The pin in a directory. Raises `LakeError`."""
     try:
-        return Pin(ReadOnlyFs(path))
+        return Pin(tiered(ReadOnlyFs(path), None, os.environ.get("TOPICS_COLD_DIR")))
     except (StoreError, OSError) as error:
         raise LakeError(str(error), "store_damaged", "give a whole pin or backup") from error

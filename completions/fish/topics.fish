@@ -48,13 +48,13 @@ function __topics_plain
         case router
             set -a valued --source --dest --tag --start --preserve-node --preserve-tag --create-dest --allow-cycle
         case fsck
-            set -a valued --max-time --subset
+            set -a valued --max-time --subset --cold
         case backup
-            set -a valued --to --topic
+            set -a valued --to --topic --cold
         case restore
             set -a valued --to --topic
         case recover
-            set -a valued --to --topic
+            set -a valued --to --topic --cold
         case export
             set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt
         case segment-inspect
@@ -297,10 +297,12 @@ complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large
 complete -c topics -n '__topics_in fsck' -l quick -d 'Leave out payloads that a start does not read; says what it skipped.'
 complete -c topics -n '__topics_in fsck' -l max-time -d 'End after this time; says what is left.' -x
 complete -c topics -n '__topics_in fsck' -l subset -d 'Only the payloads of each M-th topic, from the N-th on.' -x
+complete -c topics -n '__topics_in fsck' -l cold -d 'Directory of the store\'s cold tier (TOPICS_COLD_DIR, or what the pin says).' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in fsck' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at fsck 0' -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in backup' -l to -d 'Where the backup goes: empty, or not there yet.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in backup' -l topic -d 'Only this topic.' -x -a '(__topics_names topics)'
+complete -c topics -n '__topics_in backup' -l cold -d 'Directory of the store\'s cold tier (TOPICS_COLD_DIR, or what the pin says).' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in backup' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_in restore' -l to -d 'Data directory of the new store: empty, or not there yet.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in restore' -l topic -d 'Only this topic.' -x -a '(__topics_names topics)'
@@ -310,6 +312,8 @@ complete -c topics -n '__topics_at restore 0' -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in recover' -l to -d 'Where the new store goes: empty, or not there yet.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in recover' -l topic -d 'Only this topic.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in recover' -l keep-doubtful -d 'Keep records that a delete which is lost may have taken.'
+complete -c topics -n '__topics_in recover' -l cold -d 'Directory of the store\'s cold tier (TOPICS_COLD_DIR, or what the pin says).' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in recover' -l cold-lost -d 'The cold tier is gone for good: what lay there becomes gaps.'
 complete -c topics -n '__topics_in recover' -l swap -d 'Put the new store in the old one\'s place; that is kept beside it.'
 complete -c topics -n '__topics_in recover' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in recover' -l json -d 'Short for -o json.'

@@ -27,8 +27,8 @@ from engine.formats.snapshot import (
 from engine.fs import Fs, OpenMode, write_whole
 from engine.segment.build import Built, Run, build
 from engine.segment.reader import DamagedSegment
-from engine.segment.segment import Segment
-from engine.segment.write import TailsWriter, read_back, remove, write_deletes, write_segment
+from engine.segment.segment import TOPICS_DIR, Segment
+from engine.segment.write import TailsWriter, read_back, remove, remove_empty, write_deletes, write_segment
 from engine.store.snapshots import entry_of
 from engine.tagset import TagSet
 from engine.topic.block import Block
@@ -266,13 +266,21 @@ class SnapshotJob:
 
 
 class RemoveJob:
-    """Remove files that no kept snapshot names. What cannot be removed is a leftover for the next start."""
+    """Remove files that no kept snapshot names, and the directories of topics in which nothing is left.
 
-    def __init__(self, paths: list[str]) -> None:
+    What cannot be removed is a leftover for the next start.
+    """
+
+    def __init__(self, paths: list[str], durable: set[str]) -> None:
+        """`durable`: directories that are known to be on disk; those that go are taken out."""
         self.paths = paths
+        self._durable = durable
 
     def run(self, fs: Fs) -> None:
         remove(fs, self.paths)
+        for directory in sorted({path.rpartition("/")[0] for path in self.paths}):
+            if directory.startswith(f"{TOPICS_DIR}/") and remove_empty(fs, directory):
+                self._durable.discard(directory)
 
 
 Job = SealJob | SnapshotJob | RemoveJob | PinJob | UnpinJob

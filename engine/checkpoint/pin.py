@@ -2,7 +2,7 @@
 
     exports/<id>/   STORE LOCK meta/MANIFEST wal/…    made new: stopped in good order, with an empty log
                     meta/snapshot-<n>.snap            the last checkpoint's, of the chosen topics, standing at lsn 0
-                    meta/tails-… topics/…             links
+                    meta/tails-… topics/…             links; what lies in the cold tier alone is listed
                     manifest.json                     last: the set is whole
 
 So a pin is itself a store, as of its checkpoint: what checks, saves or explains a store works on it, and a copy is a
@@ -12,7 +12,6 @@ do not outlive the process that made them, so nothing of them is synced for its 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from typing import Final
 
@@ -125,9 +124,15 @@ class PinJob:
     """Make one pin. `manifest` is there when it ran well; the number of the snapshot is set when it is handed out."""
 
     def __init__(
-        self, export_id: str, store_id: bytes, now_ms: int, names: frozenset[str] | None, prefix: str | None
+        self,
+        export_id: str,
+        store_id: bytes,
+        now_ms: int,
+        names: frozenset[str] | None,
+        prefix: str | None,
+        cold_dir: str | None = None,
     ) -> None:
-        """`names`: these topics; `prefix`: those whose names begin so; neither: all."""
+        """`names`: these topics; `prefix`: those whose names begin so; neither: all. `cold_dir`: where the tier is."""
         self.export_id = export_id
         self.number = 0
         self.manifest: ExportManifest | None = None
@@ -135,6 +140,9 @@ class PinJob:
         self._now_ms = now_ms
         self._names = names
         self._prefix = prefix
+        self._cold_dir = cold_dir
+        self.cold: dict[str, int] = {}
+        """Path → length of each file that lies in the cold tier alone: nobody may remove it while there is the pin."""
         self._files: dict[str, int | bytes] = {}
         """Path → length of a link, or content of a small file."""
 
@@ -174,7 +182,11 @@ class PinJob:
             ts=snapshot.globals.last_ts,
             checkpoint=self.number,
             topics=topics,
-            files=[self._file(path, of) for path, of in sorted(self._files.items())],
+            files=[
+                *(self._file(path, of) for path, of in sorted(self._files.items())),
+                *(ExportFile(path=path, bytes=length, cold=True) for path, length in sorted(self.cold.items())),
+            ],
+            cold=self._cold_dir if self.cold else None,
         )
         replace_file(below, MANIFEST_NAME, encode_meta(manifest))
         self.manifest = manifest
@@ -193,8 +205,8 @@ class PinJob:
         for entry in image.segments:
             segment = segment_of(image, entry)
             if segment.cold:
-                # A pin that lacks records, and a backup that cannot be restored, would be worse than none.
-                raise OSError(errno.ENOTSUP, f"records of topic {image.name!r} lie in the cold tier", segment.data_path)
+                # It never changes; the tier itself is not asked, because it may hang.
+                self.cold[segment.data_path] = segment.data_size
             for path in segment.paths() or [segment.data_path]:
                 self._link(fs, below, path, segment)
             if entry.deletes:
@@ -322,13 +334,13 @@ class UnpinJob:
     """Remove pins; with no ids all that there are, which is what a start does."""
 
     def __init__(self, export_ids: Sequence[str] | None = None) -> None:
-        self._export_ids = export_ids
+        self.export_ids = export_ids
 
     def run(self, fs: Fs) -> None:
         """What cannot be removed is tried again at the next start. Raises `OSError` when it cannot be looked at."""
         if not fs.exists(EXPORTS_DIR):
             return
-        ids = self._export_ids
+        ids = self.export_ids
         for export_id in fs.list(EXPORTS_DIR) if ids is None else ids:
             if is_export_id(export_id):
                 remove_export(fs, export_id)

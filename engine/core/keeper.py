@@ -89,7 +89,9 @@ class Keeper:
         """Segments that were moved to the cold tier, and of which no snapshot says so yet."""
         self._durable: set[str] = set()
         """Directories that are known to be on disk."""
-        self._number = opened.last_number
+        self._number = self._first = opened.last_number
+        self._sweeps = not opened.start.report
+        """Whether everything that names files could be read at the start."""
         self._kept: list[tuple[int, list[ShardCut]]] = opened.checkpoints[-2:]
         """The snapshots that are kept: number and cuts, the older one first."""
         self._asked: list[Ticket[CheckpointDone]] = []
@@ -215,6 +217,10 @@ class Keeper:
         self._running = None
         if isinstance(job, PinJob | UnpinJob):
             _, ticket = self._asides.popleft()
+            if isinstance(job, UnpinJob):
+                self.mover.let_go(job.export_ids)
+            elif error is None and job.cold:
+                self.mover.hold(job.export_id, job.cold)
             if error is None:
                 ticket.complete(None)
             else:
@@ -496,6 +502,8 @@ class Keeper:
         self._next_ms = now_ms + self._settings.checkpoint_ms
         self._release()
         self._remove_superfluous()
+        if self._sweeps and len(self._kept) == 2 and self._kept[0][0] > self._first:
+            self.mover.sweep()
         self.mover.plan()
         answering, self._answering = self._answering, []
         for ticket in answering:
@@ -536,7 +544,7 @@ class Keeper:
         self._superfluous = [entry for entry in self._superfluous if entry[0] > oldest]
         self.mover.release(oldest)
         if paths:
-            self._job = RemoveJob(paths)
+            self._job = RemoveJob(paths, self._durable)
 
     def _count_tails(self) -> None:
         """Whose pieces are in which tails file, at a start; what replay has dropped is still to be taken off."""
@@ -546,6 +554,10 @@ class Keeper:
             for block in slot.topic.tail.blocks
             if block.segment is not None
         ]
+        if self._kept:
+            # Their local data may be there still, if the older snapshot does not say that they are cold.
+            newest = self._kept[-1][0]
+            self._superfluous += [(newest, [segment.data_path]) for segment in there if segment.cold]
         for segment in (*there, *self._catalog.cache.retired):
             if segment.in_tails:
                 self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1

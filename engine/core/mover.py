@@ -6,20 +6,25 @@
 No snapshot says `cold` before the copy has been read back, and the local copy stays as long as a kept snapshot does
 not: after any cut at least one copy can be read, and the local one wins (docs/adr/0016). Jobs run in a thread of their
 own, because the tier may hang: nothing else ever waits for one.
+
+What nobody names any more is removed from the tier when neither kept snapshot does, unless an export pins it. A crash
+in between leaves a file behind; so the tier is looked through once, as soon as both kept snapshots are this process's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from engine.core.catalog import Catalog
 from engine.fs import Fs
 from engine.limits import EngineSettings
-from engine.segment.segment import Segment
-from engine.segment.tiers import TieredFs, copy_to
+from engine.segment.segment import TOPICS_DIR, Segment, parse_segment_path
+from engine.segment.tiers import TMP, TieredFs, copy_to
 from engine.topic.block import Block
 
+SWEPT_MAX: Final = 1024
+"""Names in the tier that are looked at in one go."""
 PLANNED_MAX: Final = 1024
 """Segments that are planned at once; the next plan finds the rest."""
 PAUSE_MS_MIN: Final = 1_000
@@ -51,6 +56,8 @@ def _tier_of(fs: Fs) -> TieredFs:
 class MoveJob:
     """Copy a segment to the tier, and read it back. Raises `OSError`."""
 
+    op: Final = "put"
+
     def __init__(self, segment: Segment, *, may_begin: bool) -> None:
         self.segment = segment
         self.paths = segment.paths()
@@ -65,6 +72,8 @@ class MoveJob:
 class DropJob:
     """Remove files from the tier. Raises `OSError`."""
 
+    op: Final = "delete"
+
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
 
@@ -74,7 +83,33 @@ class DropJob:
             tiered.tier.delete(path)
 
 
-MoverJob = MoveJob | DropJob
+class SweepJob:
+    """List files in the tier that come after a path, in the order of their paths. Raises `OSError`."""
+
+    op: Final = "list"
+
+    def __init__(self, after: str) -> None:
+        self.after = after
+        self.found: list[str] = []
+        self.finished = False
+        """Whether there are no more."""
+
+    def run(self, fs: Fs) -> None:
+        tier = _tier_of(fs).tier
+        begun = self.after.rpartition("/")[0]
+        for name in sorted(tier.list(TOPICS_DIR)):
+            directory = f"{TOPICS_DIR}/{name}"
+            if directory < begun:
+                continue
+            paths = sorted(f"{directory}/{file}" for file in tier.list(directory))
+            self.found += [path for path in paths if path > self.after]
+            if len(self.found) > SWEPT_MAX:
+                del self.found[SWEPT_MAX:]
+                return
+        self.finished = True
+
+
+MoverJob = MoveJob | DropJob | SweepJob
 
 
 class Mover:
@@ -83,15 +118,26 @@ class Mover:
     def __init__(self, catalog: Catalog, settings: EngineSettings) -> None:
         self.problem: str | None = None
         """Why the tier does not take what it is given; None when it does."""
-        self.failures = 0
         self.moved = 0
         """Segments that this process has moved."""
+        self.requests = {"put": 0, "delete": 0, "list": 0}
+        """Jobs that are done, whatever came of them, by what they ask of the tier."""
+        self.failed = {"put": 0, "delete": 0, "list": 0}
+        """How many of them failed."""
+        self.swept = 0
+        """Files in the tier that nobody knew, which a crash had left there."""
         self._catalog = catalog
         self._settings = settings
         self._planned: list[Segment] = []
         self._waiting: list[Segment] = []
         self._drops: list[tuple[int, list[str]]] = []
         self._dropping: list[str] = []
+        self._held: dict[str, Collection[str]] = {}
+        """By export: files of its pin that lie in the tier."""
+        self._oldest = 0
+        self._sweep: str | None = None
+        """Behind which path the tier is to be looked through; None when it is not."""
+        self._swept = False
         self._running: MoverJob | None = None
         self._retry_ms = 0
         self._pause_ms = PAUSE_MS_MIN
@@ -102,6 +148,11 @@ class Mover:
     def waits(self) -> bool:
         """Whether something was moved that no snapshot says yet."""
         return bool(self._waiting)
+
+    @property
+    def failures(self) -> int:
+        """How often the tier has failed."""
+        return sum(self.failed.values())
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
@@ -126,22 +177,26 @@ class Mover:
         if self._running is not None or now_ms < self._retry_ms:
             return None
         if self._dropping:
-            self._running = DropJob(self._dropping)
+            self._running = DropJob(list(self._dropping))
             return self._running
         while self._planned:
             segment = self._planned.pop()
             if self._is_current(segment) and not segment.cold:
                 self._running = MoveJob(segment, may_begin=not self._used)
                 return self._running
+        if self._sweep is not None and self._used:
+            self._running = SweepJob(self._sweep)
+            return self._running
         return None
 
     def done(self, job: MoverJob, error: OSError | None, now_ms: int) -> None:
         """The outcome of a job."""
         assert job is self._running, "a job that is not in flight"
         self._running = None
+        self.requests[job.op] += 1
         if error is not None:
             self.problem = str(error)
-            self.failures += 1
+            self.failed[job.op] += 1
             self._retry_ms = now_ms + self._pause_ms
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
             if isinstance(job, MoveJob):
@@ -151,6 +206,11 @@ class Mover:
         self._pause_ms = PAUSE_MS_MIN
         if isinstance(job, DropJob):
             self._dropping = self._dropping[len(job.paths) :]
+        elif isinstance(job, SweepJob):
+            orphans = self._orphans(job.found)
+            self.swept += len(orphans)
+            self._dropping += orphans
+            self._sweep = None if job.finished else job.found[-1]
         else:
             self._used = True
             self.moved += 1
@@ -173,11 +233,51 @@ class Mover:
             self._catalog.cache.forget(segment)
         return current
 
+    def hold(self, export_id: str, paths: Collection[str]) -> None:
+        """There is a pin of these files of the tier: they stay."""
+        self._held[export_id] = paths
+
+    def let_go(self, export_ids: Collection[str] | None) -> None:
+        """These pins are gone; all, with None."""
+        for export_id in list(self._held) if export_ids is None else export_ids:
+            self._held.pop(export_id, None)
+        self.release(self._oldest)
+
     def drop(self, absent_from: int, segment: Segment) -> None:
         """No topic has this cold segment any more, and no snapshot from a number on names it."""
         self._drops.append((absent_from, [segment.data_path, *segment.paths()]))
 
     def release(self, oldest: int) -> None:
         """The older kept snapshot has this number: what it does not name goes."""
-        self._dropping += [path for number, paths in self._drops if number <= oldest for path in paths]
-        self._drops = [entry for entry in self._drops if entry[0] > oldest]
+        self._oldest = oldest
+        kept = []
+        for number, paths in self._drops:
+            if number > oldest or any(path in held for held in self._held.values() for path in paths):
+                kept.append((number, paths))
+            else:
+                self._dropping += paths
+        self._drops = kept
+
+    # -- what a crash has left -----------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Both kept snapshots are this process's: it knows every file that one of them names, so that what else is in
+        the tier is what a crash left between the drop of a segment and the removal of its file. Once is enough."""
+        if not self._swept:
+            self._swept, self._sweep = True, ""
+
+    def _orphans(self, paths: Sequence[str]) -> list[str]:
+        """Those that no topic has, no snapshot can name, and no pin holds."""
+        known = {path for _, dropped in self._drops for path in dropped}
+        known.update(self._dropping, *self._held.values(), *(one.paths() for one in self._waiting))
+        return [path for path in paths if path not in known and self._is_nobodys(path)]
+
+    def _is_nobodys(self, path: str) -> bool:
+        parsed = parse_segment_path(path.removesuffix(TMP))
+        if parsed is None:
+            return False
+        topic_id, first_seq, number = parsed
+        slot = self._catalog.by_id.get(topic_id)
+        block = None if slot is None else slot.topic.tail.block_of(first_seq)
+        segment = None if block is None else block.segment
+        return path.endswith(TMP) or segment is None or (segment.first_seq, segment.number) != (first_seq, number)

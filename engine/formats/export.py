@@ -41,6 +41,8 @@ class ExportFile(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     xxh3_128: str | None = None
     """Of the whole file, in hex; null where only the checks inside vouch for it (large files that a pin links)."""
+    cold: bool = False
+    """It is not among the pin's files: it lies below `ExportManifest.cold`, and stays there as long as the pin."""
 
 
 class ExportPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,3 +114,5 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: int
     topics: list[ExportTopic]
     files: list[ExportFile]
+    cold: str | None = None
+    """Directory of the cold tier, where the `cold` files are; null when there are none."""

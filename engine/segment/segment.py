@@ -6,6 +6,7 @@ A *segment* has files of its own, named by its first seq and by the checkpoint t
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from engine.formats.header import FILE_HEADER_LEN
@@ -15,6 +16,15 @@ from engine.formats.snapshot import tails_path
 CHUNK_RECORDS: Final = 256
 """Rows that are read, checked and kept together."""
 TOPICS_DIR: Final = "topics"
+
+
+_PATH: Final = re.compile(rf"{TOPICS_DIR}/([0-9a-f]{{16}})/seg-(\d{{20}})-(\d{{10}})\.(?:data|idx|tags|\d+\.del)\Z")
+
+
+def parse_segment_path(path: str) -> tuple[int, int, int] | None:
+    """Topic id, first seq and number of the segment that a file belongs to; None for a path of something else."""
+    match = _PATH.match(path)
+    return None if match is None else (int(match[1], 16), int(match[2]), int(match[3]))
 
 
 def topic_dir(topic_id: int) -> str:

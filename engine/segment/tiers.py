@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from xxhash import xxh3_64
 
@@ -24,11 +24,25 @@ from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import LOCK_PATH, STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
 from engine.fs import Fs, OpenMode, Space, read_file, replace_file, write_whole
 from engine.segment.segment import TOPICS_DIR
+from engine.segment.write import remove_empty
 
 PIECE: Final = 1 << 20
 """Bytes that are copied at once."""
 _DATA: Final = ".data"
-_TMP: Final = ".tmp"
+TMP: Final = ".tmp"
+
+
+T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """Makes a call, and may give up on one that takes too long. Raises what it raises, and `ColdError`."""
+
+    def __call__(self, call: Callable[[], T]) -> T: ...
+
+
+def at_once(call: Callable[[], T]) -> T:
+    return call()
 
 
 class ColdError(OSError):
@@ -36,6 +50,10 @@ class ColdError(OSError):
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EHOSTUNREACH, f"the cold tier: {why}")
+
+
+class ColdMissingError(ColdError):
+    """The tier answers, and does not have the file."""
 
 
 class SegmentStore(Protocol):
@@ -96,7 +114,7 @@ class LocalSegmentStore:
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
         fs, directory = self._fs, name.rpartition("/")[0]
         self._make(directory)
-        temporary = name + _TMP
+        temporary = name + TMP
         if fs.exists(temporary):
             fs.unlink(temporary)
         handle = fs.open(temporary, OpenMode.CREATE)
@@ -143,24 +161,29 @@ class LocalSegmentStore:
         return self._fs.list(prefix) if self._fs.exists(prefix) else []
 
     def delete(self, name: str) -> None:
-        if self._fs.exists(name):
-            self._fs.unlink(name)
-            self._fs.fsync_dir(name.rpartition("/")[0])
+        if not self._fs.exists(name):
+            return
+        directory = name.rpartition("/")[0]
+        self._fs.unlink(name)
+        self._fs.fsync_dir(directory)
+        if remove_empty(self._fs, directory):
+            self._made.discard(directory)
 
 
 class ColdTier:
-    """The way to a `SegmentStore`. Its methods may take for ever."""
+    """The way to a `SegmentStore`. Its methods may take for ever, unless `call` sees to it that they do not."""
 
-    def __init__(self, open_store: Callable[[bool], SegmentStore]) -> None:
+    def __init__(self, open_store: Callable[[bool], SegmentStore], call: Caller = at_once) -> None:
         """`open_store(may_begin)` opens the store, and takes an empty place over when it may."""
         self._open = open_store
+        self._call = call
         self._store: SegmentStore | None = None
 
     def store(self, *, may_begin: bool = False) -> SegmentStore:
         """The store. Raises `ColdError`."""
         if self._store is None:
             try:
-                self._store = self._open(may_begin)
+                self._store = self._call(lambda: self._open(may_begin))
             except ColdError:
                 raise
             except OSError as error:
@@ -169,21 +192,39 @@ class ColdTier:
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
         """Bytes of a file. Raises `ColdError`."""
-        try:
-            return self.store().get_range(name, offset, length)
-        except ColdError:
-            raise
-        except OSError as error:
-            raise ColdError(f"{name}: {error.strerror or error}") from error
+        return self._ask(name, lambda store: store.get_range(name, offset, length))
+
+    def size(self, name: str) -> int:
+        """Length of a file. Raises `ColdError`."""
+        return self._ask(name, lambda store: store.size(name))
+
+    def list(self, prefix: str) -> list[str]:
+        """The names in a directory. Raises `ColdError`."""
+        return self._ask(prefix, lambda store: store.list(prefix))
 
     def delete(self, name: str) -> None:
         """Remove a file. Raises `ColdError`."""
+        self._ask(name, lambda store: store.delete(name))
+
+    def _ask(self, name: str, ask: Callable[[SegmentStore], T]) -> T:
+        store = self.store()
         try:
-            self.store().delete(name)
+            return self._call(lambda: ask(store))
         except ColdError:
             raise
+        except FileNotFoundError as error:
+            raise ColdMissingError(f"{name} is not there") from error
         except OSError as error:
             raise ColdError(f"{name}: {error.strerror or error}") from error
+
+
+def no_tier(why: str, *, given_up: bool = False) -> ColdTier:
+    """A tier of which nothing can be had: nobody knows where it is, or it is lost for good (`given_up`)."""
+
+    def open_store(may_begin: bool) -> SegmentStore:
+        raise ColdMissingError(why) if given_up else ColdError(why)
+
+    return ColdTier(open_store)
 
 
 def copy_to(tier: ColdTier, fs: Fs, path: str, *, may_begin: bool) -> None:
@@ -255,7 +296,7 @@ class TieredFs:
         return self.fs.pread_nowait(handle, length, offset) if handle >= 0 else None
 
     def size(self, handle: int) -> int:
-        return self.fs.size(handle) if handle >= 0 else self.tier.store().size(self._cold[handle])
+        return self.fs.size(handle) if handle >= 0 else self.tier.size(self._cold[handle])
 
     # -- all else is the local disk's ----------------------------------------------------------------------------------
 

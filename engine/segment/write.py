@@ -90,6 +90,15 @@ def remove(fs: Fs, paths: Sequence[str]) -> None:
             continue
 
 
+def remove_empty(fs: Fs, directory: str) -> bool:
+    """Remove a directory if there is nothing in it; whether it is gone."""
+    try:
+        fs.rmdir(directory)
+    except OSError:
+        return False
+    return True
+
+
 def _check_bytes(built: Built) -> bytes:
     return built.data_check.to_bytes(CHECK_LEN, "little")
 

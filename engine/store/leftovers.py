@@ -15,14 +15,13 @@ from typing import Final
 from engine.errors import StoreForeign
 from engine.formats.snapshot import META_DIR, BadSnapshot, parse_snapshot_name, parse_tails_name, snapshot_path
 from engine.fs import Fs
-from engine.segment.segment import TOPICS_DIR
+from engine.segment.segment import TOPICS_DIR, parse_segment_path
 from engine.store.init import QUARANTINE_DIR
 from engine.store.snapshots import SNAPSHOTS_KEPT, Start, named_files, read_snapshot
 
 FEW_TOPICS: Final = 1000
 """Directories of topics up to which every start looks for leftovers."""
 _TOPIC_DIR: Final = re.compile(r"[0-9a-f]{16}\Z")
-_SEGMENT_NAME: Final = re.compile(r"seg-(\d{20})-(\d{10})\.(data|idx|tags|\d+\.del)\Z")
 
 
 class Leftovers:
@@ -70,8 +69,9 @@ def checkpoint_files(fs: Fs) -> dict[str, int]:
         for directory in fs.list(TOPICS_DIR):
             if _TOPIC_DIR.match(directory):
                 for name in fs.list(f"{TOPICS_DIR}/{directory}"):
-                    if (match := _SEGMENT_NAME.match(name)) is not None:
-                        found[f"{TOPICS_DIR}/{directory}/{name}"] = int(match[2])
+                    path = f"{TOPICS_DIR}/{directory}/{name}"
+                    if (parsed := parse_segment_path(path)) is not None:
+                        found[path] = parsed[2]
     return found
 
 

@@ -27,7 +27,7 @@ Heard = Callable[[float], None]
 
 def back_up(source: Fs, target: Fs, heard: Heard) -> ExportManifest:
     """Copy a pin into an empty directory, read everything back, and write the manifest. Raises `OSError` and
-    `StoreDamaged`; without the manifest there is no backup."""
+    `StoreDamaged`; without the manifest there is no backup. `source` has the cold tier's files too (`TieredFs`)."""
     manifest = read_manifest(source)
     whole = max(2 * sum(file.bytes for file in manifest.files), 1)
     done = 0
@@ -51,7 +51,7 @@ def back_up(source: Fs, target: Fs, heard: Heard) -> ExportManifest:
     for directory in sorted(made):
         target.fsync_dir(directory)
     target.fsync_dir("")
-    complete = msgspec.structs.replace(manifest, files=files)
+    complete = msgspec.structs.replace(manifest, files=files, cold=None)
     replace_file(target, MANIFEST_NAME, encode_meta(complete))
     return complete
 

@@ -50,6 +50,8 @@ class Explanation(msgspec.Struct, kw_only=True):
     """Where its bytes lie, of a live record."""
     offset: int | None = None
     length: int | None = None
+    cold: bool = False
+    """The file lies in the cold tier."""
     events: list[Event] = []
 
 
@@ -187,7 +189,7 @@ def _locate(found: Explanation, fs: Fs, opened: OpenedStore, topic: Topic) -> No
         with SegmentFiles(fs, opened.store_id) as files:
             bounds = files.rows(segment, 0, row + 1).bounds
         found.file, found.offset = segment.data_path, segment.data_offset + bounds[row]
-        found.length = bounds[row + 1] - bounds[row] - 1
+        found.length, found.cold = bounds[row + 1] - bounds[row] - 1, segment.cold
         return
     part, index = topic.tail.at(block, found.seq - block.first_seq)
     fragment = part.fragment(index)

@@ -48,6 +48,8 @@ class FindingId(StrEnum):
     SEGMENT_INDEX = "segment-index"
     SEGMENT_TAGS = "segment-tags"
     SEGMENT_DELETES = "segment-deletes"
+    COLD = "cold"
+    """The cold tier does not have a file, or does not answer, or nobody said where it is."""
     STRAY = "stray"
     """A file that nothing names."""
     LOST = "lost"

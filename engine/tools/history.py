@@ -14,10 +14,11 @@ from engine.formats.snapshot import BadSnapshot, SegmentEntry, Snapshot, TopicIm
 from engine.fs import Fs
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
+from engine.segment.tiers import ColdError
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import SNAPSHOTS_KEPT, Restorable, inspect, named_files, read_snapshot
 from engine.tools.finding import Finding, FindingId, Severity
-from engine.tools.segment_check import check_segment
+from engine.tools.segment_check import check_segment, cold_finding
 
 
 class History:
@@ -132,11 +133,13 @@ class History:
                     self.bytes += length
                     self._heard(path, self.bytes / whole)
 
-                if segment.cold:
-                    self.passed_over += wanted
-                    continue
                 try:
-                    check_segment(self._fs, files, segment, name, self._found, heard, data=wanted)
+                    try:
+                        check_segment(self._fs, files, segment, name, self._found, heard, data=wanted)
+                    except ColdError as error:
+                        self.passed_over += 1
+                        self._found(cold_finding(segment, name, error))
+                        check_segment(self._fs, files, segment, name, self._found, data=False)
                 except OSError as error:
                     what = f"it cannot be read: {error.strerror or error}"
                     self._say(FindingId.UNREADABLE, segment.data_path, what, topic=name)

@@ -23,7 +23,7 @@ from engine.clock import Clock
 from engine.core.images import Captured
 from engine.core.replay import Replay
 from engine.core.slot import Slot
-from engine.errors import StoreDamaged
+from engine.errors import StoreDamaged, StoreIOError
 from engine.formats.frame import seed_of
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import (
@@ -41,12 +41,13 @@ from engine.fs import Fs, replace_file
 from engine.limits import EngineSettings
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
+from engine.segment.tiers import ColdError, ColdMissingError
 from engine.segment.write import TailsWriter, write_deletes, write_segment
 from engine.store.init import QUARANTINE_DIR, add_shard
 from engine.store.init import entry_of as shard_entry
 from engine.store.snapshots import entry_of
 from engine.tools.finding import Finding
-from engine.tools.segment_check import check_segment
+from engine.tools.segment_check import check_segment, cold_finding
 from engine.topic.block import NOT_LOGGED
 from engine.topic.image import dump
 from engine.topic.state import Topic
@@ -93,7 +94,15 @@ class Proof:
             for slot in slots:
                 segments = [block.segment for block in slot.topic.tail.blocks if block.segment is not None]
                 for segment in segments:
-                    rows = check_segment(self._fs, files, segment, slot.name, self._found, heard)
+                    try:
+                        rows = check_segment(self._fs, files, segment, slot.name, self._found, heard)
+                    except ColdMissingError as error:
+                        self._found(cold_finding(segment, slot.name, error))
+                        rows = [(0, segment.count - 1)]
+                        segment.bad = rows
+                    except ColdError as error:
+                        # It may be there tomorrow: what is in it must not be taken for lost.
+                        raise StoreIOError(f"topic {slot.name!r}, {segment.data_path}: {error.strerror}") from error
                     if rows:
                         self.bad.append(BadRows(slot.name, segment, rows))
                         self._lose(slot.topic, segment, rows)

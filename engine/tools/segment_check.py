@@ -28,6 +28,7 @@ from engine.formats.tagtable import TagTable, parse_filter
 from engine.fs import Fs, OpenMode
 from engine.segment.reader import DamagedSegment, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
+from engine.segment.tiers import ColdError, ColdMissingError
 from engine.tools.finding import Finding, FindingId, Severity
 
 ROWS_AT_ONCE: Final = 16 * CHUNK_RECORDS
@@ -82,6 +83,14 @@ def check_segment(
 
 def _seqs(segment: Segment) -> tuple[int, int]:
     return segment.first_seq, segment.last_seq
+
+
+def cold_finding(segment: Segment, topic: str, error: ColdError) -> Finding:
+    """That a segment's data cannot be had from the cold tier."""
+    step = "mount it, or say where it is with --cold DIR, and run this again"
+    if isinstance(error, ColdMissingError):
+        step = "put the file back from a backup; else `topics recover DIR --to NEW --cold-lost` saves the rest"
+    return damage_at(FindingId.COLD, segment.data_path, error.strerror or str(error), topic, _seqs(segment), step)
 
 
 def damage_at(

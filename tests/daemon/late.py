@@ -95,8 +95,7 @@ class LateCore(Core):
 
 if __name__ == "__main__":
     import topics_daemon.lifecycle
-    import topics_daemon.readers
 
     setattr(topics_daemon.lifecycle, "Core", LateCore)  # noqa: B010  # where the daemon takes its engine from
-    setattr(topics_daemon.readers, "COLD_DEADLINE_S", 1.0)  # noqa: B010  # the deadline that the daemon has for the cold tier
+    os.environ.setdefault("TOPICS_COLD_DEADLINE_MS", "1000")
     sys.exit(main())

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
@@ -22,7 +23,7 @@ def backup(session: Session, values: dict[str, Any]) -> int:
     if values["topic"]:
         asked["topics"] = [check_name(name) for name in values["topic"]]
     with pinned(session, asked) as export:
-        manifest = _copied(session, export["path"], target)
+        manifest = _copied(session, export["path"], target, values["cold"])
     sheet = Sheet(session)
     if sheet.is_data:
         known = {"target": target, "topics": len(manifest.topics), "files": len(manifest.files)}
@@ -44,7 +45,7 @@ def _target(target: str | None) -> str:
     return target
 
 
-def _copied(session: Session, source: str, target: str) -> Any:
+def _copied(session: Session, source: str, target: str, cold: str | None) -> Any:
     from engine.errors import StoreError
     from engine.fs import OsFs
     from engine.tools.backup import back_up
@@ -53,7 +54,7 @@ def _copied(session: Session, source: str, target: str) -> Any:
     progress = Progress(session, f"{target}  backup")
     old, new = ReadOnlyFs(source), OsFs(target, create=True)
     try:
-        return back_up(old, new, progress.heard)
+        return back_up(with_tier(old, cold), new, progress.heard)
     except StoreError as error:
         raise Failure(str(error), "store_damaged", "`topics fsck` says more", exits.DAMAGE) from error
     except OSError as error:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.cold import with_tier
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
 from topics_cli.output import NDJSON
@@ -72,7 +73,8 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", "unreadable", "", exits.FAILED) from error
     try:
-        tool = Fsck(fs, OsClock(), found, heard, quick=values["quick"], subset=_subset(values["subset"]))
+        whole = with_tier(fs, values.get("cold"))
+        tool = Fsck(whole, OsClock(), found, heard, quick=values["quick"], subset=_subset(values["subset"]))
         try:
             summary = tool.run()
         except OutOfTime as left:

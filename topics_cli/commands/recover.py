@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
+from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
@@ -48,6 +49,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
     from engine.clock import OsClock
     from engine.errors import StoreError
     from engine.fs import OsFs
+    from engine.tools.cold import without_tier
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery
 
@@ -64,7 +66,8 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
 
     fs = ReadOnlyFs(source)
     topics = frozenset(check_name(name) for name in values["topic"])
-    recovery = Recovery(fs, OsClock(), found, heard, topics=topics, keep_doubtful=values["keep_doubtful"])
+    store = without_tier(fs) if values["cold_lost"] else with_tier(fs, values["cold"])
+    recovery = Recovery(store, OsClock(), found, heard, topics=topics, keep_doubtful=values["keep_doubtful"])
     try:
         report = recovery.read()
         report.source, report.target = source, target or ""

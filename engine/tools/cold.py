@@ -1,0 +1,73 @@
+"""A store that tools look at, together with its cold tier; both are only read.
+
+Where the tier is, somebody has to say: whoever runs the tool, or the manifest of a pin. A tier that is not there, that
+hangs or lacks a file is no damage of what is here: each file of it is named, and nothing of it is taken for lost until
+it is given up.
+"""
+
+from __future__ import annotations
+
+from engine.checkpoint.pin import read_manifest
+from engine.errors import StoreDamaged
+from engine.formats.manifest import STORE_PATH, StoreInfo, decode_meta
+from engine.fs import Fs, read_file
+from engine.segment.tiers import (
+    Caller,
+    ColdError,
+    ColdTier,
+    LocalSegmentStore,
+    SegmentStore,
+    TieredFs,
+    at_once,
+    no_tier,
+)
+from engine.tools.patched import patch
+from engine.tools.readonly import ReadOnlyFs
+
+
+class ColdAndHot(TieredFs):
+    """A store on a real directory with its tier."""
+
+    def __init__(self, source: ReadOnlyFs, tier: ColdTier) -> None:
+        super().__init__(source, tier)
+        self._source = source
+
+    def shut(self) -> None:
+        """Let go of the store's directory."""
+        self._source.shut()
+
+
+def tiered(source: ReadOnlyFs, given: str | None, usual: str | None = None, call: Caller = at_once) -> ColdAndHot:
+    """A store and its cold directory: the one that is `given`, that the manifest of a pin names, or the `usual` one.
+
+    `call` may have a deadline.
+    """
+    path = given or _said(source) or usual
+    if not path:
+        return ColdAndHot(source, no_tier("nobody said where it is (--cold DIR)"))
+
+    def open_store(may_begin: bool) -> SegmentStore:
+        return LocalSegmentStore(ReadOnlyFs(path), _store_id(source), may_begin=False)
+
+    return ColdAndHot(source, ColdTier(open_store, call))
+
+
+def without_tier(source: ReadOnlyFs) -> ColdAndHot:
+    """A store whose cold tier is given up."""
+    return ColdAndHot(source, no_tier("it is given up", given_up=True))
+
+
+def too_slow(seconds: float) -> ColdError:
+    """What is raised for a call that took too long."""
+    return ColdError(f"it does not answer within {seconds:g} s")
+
+
+def _said(source: Fs) -> str | None:
+    try:
+        return read_manifest(source).cold
+    except (OSError, StoreDamaged):
+        return None
+
+
+def _store_id(source: Fs) -> bytes:
+    return bytes.fromhex(decode_meta(read_file(patch(source, []), STORE_PATH), StoreInfo).store_id)
