@@ -7,7 +7,8 @@
 - A snapshot gets its name only when everything that it names is on the disk, with its name.
 - A log file is removed only when each live record in it that somebody was told of lies durable in another one, or in
   files that both kept snapshots name; and MANIFEST on the disk says that the log begins later.
-- A file of a segment, and a tails file, is removed only when neither kept snapshot names it.
+- A file of a segment, and a tails file, is removed only when neither kept snapshot names it; what lies in the cold
+  tier, only when neither says that it does.
 
 Records are found by the marks that `World` puts into each: the monitor needs no knowledge of formats.
 """
@@ -19,13 +20,17 @@ from collections.abc import Callable
 
 from engine.formats.header import FILE_HEADER_LEN
 from engine.formats.manifest import MANIFEST_PATH, Manifest, decode_meta
-from engine.formats.snapshot import SnapshotDecoder
-from engine.store.snapshots import named_files
+from engine.formats.snapshot import Snapshot, SnapshotDecoder
+from engine.store.snapshots import named_files, segment_of
+from tests.sim.cold import COLD_DIR
 from tests.sim.disk import FakeDisk
 from tests.sim.media import PAGE, Cut, Dir, File
 from tests.sim.model import Record
 
 MARK = re.compile(rb"mk[0-9]+-[0-9]+\.")
+
+
+_COLD = f"{COLD_DIR}/"
 
 
 class OrderError(AssertionError):
@@ -63,6 +68,8 @@ class OrderMonitor:
             self._unlinked(disk, rest)
         elif word == "unlink" and rest.startswith(("topics/", "meta/tails")):
             self._dropped(disk, rest)
+        elif word == "unlink" and rest.startswith(_COLD) and not rest.endswith(".tmp"):
+            self._dropped_cold(disk, rest)
         if word in ("create", "rename", "unlink", "link"):
             self._logs = _logs(disk)
 
@@ -78,14 +85,27 @@ class OrderMonitor:
                 for path, other in disk.nodes()
                 if path in _named(bytes(node.durable)) and isinstance(other, File) and other.pending
             )
+            missing += sorted(
+                path for path in _cold(bytes(node.durable)) if not (durable.get(path) or durable.get(_COLD + path))
+            )
             if missing:
                 raise OrderError(f"{target} names {missing[:3]}, which are not on the disk")
 
     def _dropped(self, disk: FakeDisk, path: str) -> None:
         """A file of history is removed."""
-        for content in _snapshots(disk.tree_after(Cut(0))):
+        durable = disk.tree_after(Cut(0))
+        for content in _snapshots(durable):
             if path in _named(content):
                 raise OrderError(f"{path} is removed although a kept snapshot names it")
+            if path in _cold(content) and durable.get(_COLD + path) is None:
+                raise OrderError(f"{path} is removed, and is not on the disk of the cold tier")
+
+    def _dropped_cold(self, disk: FakeDisk, path: str) -> None:
+        """A file in the cold tier is removed."""
+        tree = disk.tree_after(Cut(0))
+        for content in _snapshots(tree):
+            if path.removeprefix(_COLD) in _cold(content) and path.removeprefix(_COLD) not in tree:
+                raise OrderError(f"{path} is removed although a kept snapshot says that it is there")
 
     def sync_begins(self, shard: int) -> None:
         """A sync of a shard begins: no page that holds anything of it by now is written again."""
@@ -123,7 +143,7 @@ class OrderMonitor:
                 raise OrderError(f"{path} is removed, and MANIFEST does not say that the log begins behind it")
             snapshots = _snapshots(durable)
             kept = [
-                {mark for named in _named(content) for mark in MARK.findall(durable.get(named) or b"")}
+                {mark for named in _held_in(content) for mark in MARK.findall(durable.get(named) or b"")}
                 for content in snapshots
             ]
             held -= set.intersection(*kept) if len(kept) == 2 else set()
@@ -149,7 +169,7 @@ class OrderMonitor:
             missing = [mark for mark in marks if not any(mark in file.cache for file in self._logs.values())]
         if missing:  # a retry may be answered long after what it wrote was sealed and the log trimmed
             tree = disk.tree_after(Cut(0))
-            named = {path for content in _snapshots(tree) for path in _named(content)}
+            named = {path for content in _snapshots(tree) for path in _held_in(content)}
             missing = [mark for mark in missing if not any(mark in (tree.get(path) or b"") for path in named)]
         if missing:
             raise OrderError(f"acked {'as synced' if synced else ''} before it was: {missing[:3]}")
@@ -164,12 +184,31 @@ def _snapshots(tree: dict[str, bytes | None]) -> list[bytes]:
     return [tree[path] or b"" for path in names[:2]]
 
 
-def _named(content: bytes) -> set[str]:
-    """The files that a snapshot names, itself not included."""
+def _decoded(content: bytes) -> Snapshot:
     decoder = SnapshotDecoder()
     decoder.feed(content[FILE_HEADER_LEN:])
-    snapshot = decoder.finish()
-    return {path for path in named_files(snapshot) if not path.startswith("meta/snapshot-")}
+    return decoder.finish()
+
+
+def _named(content: bytes) -> set[str]:
+    """The files that a snapshot names, itself not included."""
+    return {path for path in named_files(_decoded(content)) if not path.startswith("meta/snapshot-")}
+
+
+def _cold(content: bytes) -> set[str]:
+    """The data that a snapshot says lies in the cold tier."""
+    return {
+        segment_of(image, entry).data_path
+        for image, _ in _decoded(content).topics()
+        for entry in image.segments
+        if entry.cold
+    }
+
+
+def _held_in(content: bytes) -> set[str]:
+    """Where the records of a snapshot lie."""
+    cold = _cold(content)
+    return _named(content) | cold | {_COLD + path for path in cold}
 
 
 def _logs(disk: FakeDisk) -> dict[str, File]:

@@ -1,6 +1,6 @@
 """Planted bugs of checkpoints: what is taken down, what is synced before what, what is let go of and when.
 
-As in `mutants.py`, each names the scenarios in which it should show first. `ALL` are both lists.
+As in `mutants.py`, each names the scenarios in which it should show first. `ALL` has those of the cold tier too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from engine.topic.tail import Tail
 from engine.wal.prepare import Trim
 from engine.wal.wal import Wal
 from tests.sim.mutants import MUTANTS, Mutant, Patch, Plant
+from tests.sim.mutants_cold import COLD
 
 HISTORY: list[Mutant] = []
 
@@ -302,7 +303,7 @@ def _positions_of_topics_one_frame_ahead(patch: Patch) -> None:
     patch.set(Beginning, "has_told", lambda self, topic_id, shard, lsn: old(self, topic_id, shard, lsn - 8))
 
 
-ALL: tuple[Mutant, ...] = (*MUTANTS, *HISTORY)
+ALL: tuple[Mutant, ...] = (*MUTANTS, *HISTORY, *COLD)
 """Every planted bug."""
 
 

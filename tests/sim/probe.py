@@ -25,6 +25,7 @@ from engine.core import Core, Inspection
 from engine.errors import StoreError, StoreMissing
 from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
+from tests.sim.cold import cold_tree
 from tests.sim.disk import FakeDisk
 from tests.sim.imager import Image, Imager
 from tests.sim.images import kill_points, power_cuts
@@ -190,7 +191,8 @@ class Prober:
         boot = imager.disk.boot if image.crash is Crash.KILL else boot
         store = StillDisk(image.tree, boot)
         try:
-            return look(Inspection(store, _later(world, boot), world.settings), thorough=False, parsed=self._parsed)
+            found = world.begun(lambda fs: Inspection(fs, _later(world, boot), world.settings), store)
+            return look(found, thorough=False, parsed=self._parsed)
         except StoreMissing:
             # What becomes of a directory in which the first start did not get to its end, only a start can say.
             return look(self._open(world, self._disk(world, imager, image, boot)), thorough=False)
@@ -215,7 +217,8 @@ class Prober:
     ) -> Core:
         """Start the engine there, as the next process would."""
         disk.on_step = on_step
-        return Core.open(world.wrap(disk), _later(world, disk.boot), world.settings, world.limits)
+        clock = _later(world, disk.boot)
+        return world.begun(lambda fs: Core.open(fs, clock, world.settings, world.limits), world.wrap(disk))
 
     def _further(self, world: World, image: Image, view: View, crash: Crash, more: int) -> None:
         """The sample of images that are opened, and the smaller one that is taken further still."""
@@ -237,7 +240,7 @@ class Prober:
 
     def _read_otherwise(self, world: World, tree: Tree, boot: str, view: View, core: Core) -> None:
         """The second reader finds the same in the image as the engine."""
-        differs = disagreement(tree, boot, view, core, world.clock, world.settings)
+        differs = disagreement(tree, boot, view, core, world.clock, world.settings, cold_tree(tree))
         if differs is not None:
             raise WrongError(f"the second reader: {differs}")
         self.tally.read_otherwise += 1

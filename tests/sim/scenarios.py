@@ -16,8 +16,10 @@ import msgspec
 from engine.errors import Refused, Unavailable
 from engine.limits import EngineSettings, Limits
 from engine.types import ConfigChanges, Match
+from tests.sim import scenarios_cold as cold
 from tests.sim import scenarios_history as history
 from tests.sim.clock import ManualClock
+from tests.sim.cold import COLD_DIR
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Cut
 from tests.sim.oracle import Oracle
@@ -46,6 +48,9 @@ class Scenario:
 def _base(settings: EngineSettings) -> FakeDisk:
     """A store that was just made, whose process was killed: what most scenarios start from."""
     world = World(settings=settings)
+    if settings.cold_tier:
+        world.disk.mkdir(COLD_DIR)
+        world.disk.fsync_dir("")
     world.start()
     world.settle()
     return world.kill().disk
@@ -514,6 +519,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("unfinished", history.unfinished, history.SMALL),
         )
     ),
+    *(Scenario(f"history-cold-{name}", run, cold.COLD) for name, run in cold.SCRIPTS),
 )
 
 

@@ -10,9 +10,10 @@ every step of the engine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -25,6 +26,7 @@ from engine.fs import Fs
 from engine.limits import EngineSettings, Limits
 from engine.types import AppendResult, ConfigChanges, Durability, Match, PageRequest, TopicPut, configured
 from tests.sim.clock import ManualClock
+from tests.sim.cold import Tier
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
 from tests.sim.model import Append, Configure, Create, Delete, Drop, Op, Record, selected
@@ -43,6 +45,8 @@ TINY = EngineSettings(
 )
 """Sizes at which rotation, filling and marks happen within a few operations."""
 
+T = TypeVar("T")
+
 STEPS_MAX = 400
 """Steps that an answer may take before it counts as never coming; the later ones are long, so that deadlines pass."""
 
@@ -53,7 +57,7 @@ class WrongError(AssertionError):
 
 @dataclass(slots=True)
 class _Work:
-    """A job of a checkpoint under way."""
+    """A job of a checkpoint, or of the mover, under way."""
 
     job: Any
     age: int = 0
@@ -122,8 +126,13 @@ class World:
         """Failures are what is being tried: commands that fail are noted and passed over."""
         self._syncs: dict[int, _Sync] = {}
         self._work: _Work | None = None
+        self._move: _Work | None = None
+        self.tier = Tier()
+        """The way to the cold tier, where the settings have one."""
+        self.hangs = False
+        """The tier does not answer: the job of the mover that is under way stays so."""
         self.between: list[Callable[[], object]] = []
-        """What clients do while a checkpoint's job runs: one of them before each of its calls."""
+        """What clients do while a job of a checkpoint or of the mover runs: one of them before each of its calls."""
         self.sliced = False
         """Whether a checkpoint does only one slice a step, so that clients do something between two."""
         self._serial = 0
@@ -143,10 +152,11 @@ class World:
         self.disk.on_step = self._stepped
         self.monitor.started(self.disk)
         self._syncs.clear()
-        self._work = None
+        self._work = self._move = None
         self._ticks_known = True
         self._wrapped = self.wrap(self.disk)
-        core = Core.open(self._wrapped, self.clock, self.settings, self.limits)
+        self.tier, self.hangs = Tier(), False
+        core = self.begun(lambda fs: Core.open(fs, self.clock, self.settings, self.limits), self._wrapped, self.tier)
         self.alive = core
         if self.crash is not Crash.NONE:
             view = look(core)
@@ -157,13 +167,27 @@ class World:
             self.crash = Crash.NONE
         return self
 
+    def begun(self, make: Callable[[Fs], T], fs: Fs, tier: Tier | None = None) -> T:
+        """What `make` makes of a file system; one with the cold tier behind it, where there is one, which it must not
+        touch."""
+        if not self.settings.cold_tier:
+            return make(fs)
+        tier = tier if tier is not None else Tier()
+        with tier.closed("a start"):
+            return make(tier.over(fs))
+
+    def without_tier(self, why: str) -> AbstractContextManager[None]:
+        """Meanwhile nothing may touch the cold tier."""
+        return self.tier.closed(why) if self.settings.cold_tier else nullcontext()
+
     def stop(self) -> World:
         """Stop cleanly."""
         self._finish_syncs()
         if self._work is not None:
             self._work.age = self.lag
             self._keep()
-        self.core.close()
+        with self.without_tier("a stop"):
+            self.core.close()
         self._ended(Crash.STOP, self.disk.killed())
         return self
 
@@ -202,8 +226,9 @@ class World:
         """Let a little time pass and the engine do one turn, with whatever work it hands out."""
         self.clock.tick(ms)
         core = self.core
-        core.advance()
-        core.turn()
+        with self.without_tier("a turn"):
+            core.advance()
+            core.turn()
         self.work()
         core.fresh.clear()
         self.probe(self, "turn")
@@ -221,9 +246,12 @@ class World:
             self._advance_sync(job.shard, sync)
         while (chore := core.chore()) is not None:
             core.chore_done(chore, outcome(chore, self._fs))
-        while core.keep_step() and not self.sliced:
-            pass
-        self._keep()
+        with self.without_tier("a checkpoint"):
+            while core.keep_step() and not self.sliced:
+                pass
+            self._keep()
+        if self.settings.cold_tier:
+            self._mind_mover()
 
     def _keep(self) -> None:
         """A checkpoint's job: run when half of `lag` has gone by, given back when all of it has."""
@@ -246,6 +274,28 @@ class World:
         if work.ran and work.age >= self.lag:
             self._work = None
             core.keep_done(work.job, work.error)
+
+    def _mind_mover(self) -> None:
+        """A job of the mover, as `_keep` does those of a checkpoint; while the tier hangs it stays under way."""
+        mover = self.core.keeper.mover
+        work = self._move
+        if work is None:
+            job = mover.job(self.core.now())
+            if job is None:
+                return
+            work = self._move = _Work(job)
+        elif work.runs or self.hangs:
+            return
+        else:
+            work.age += 1
+        if not work.ran and work.age >= self.lag // 2 and not self.hangs:
+            work.ran, work.runs = True, True
+            fs = cast(Fs, _Intruded(self._fs, self)) if self.between else self._fs
+            work.error = outcome(work.job, self.tier.over(fs))
+            work.runs = False
+        if work.ran and work.age >= self.lag:
+            self._move = None
+            mover.done(work.job, work.error, self.core.now())
 
     @property
     def _fs(self) -> Fs:
@@ -406,7 +456,8 @@ class World:
         model = model.copy()
         model.expire(now)
         op = Delete(tuple(seq for seq in selected(model, selector) if seq <= head))
-        ticket = until_read(self.core, partial(self.core.delete, name, selector), self.wait)
+        with self.without_tier(""):
+            ticket = until_read(self.core, partial(self.core.delete, name, selector), self.wait)
         waits = model.config.durability is Durability.FSYNC
         self._watch(name, ticket, [self.oracle.asked(name, op, now, needs_sync=waits)])
         if wait:
@@ -478,7 +529,8 @@ class World:
         if index != len(line.steps):
             return
         request = PageRequest(from_seq=result.first_seq - 1, limit=1000, include_tags=True)
-        page = until_read(self.core, partial(self.core.page, name, request), self.wait)
+        with self.without_tier(""):
+            page = until_read(self.core, partial(self.core.page, name, request), self.wait)
         if not page.count:
             return
         for raw in msgspec.json.decode(b"[" + b"".join(page.pieces) + b"]", type=list[msgspec.Raw]):
@@ -489,7 +541,8 @@ class World:
 
     def check(self) -> View:
         """The live store shows exactly what it was asked for."""
-        view = look(self.core)
+        with self.without_tier(""):
+            view = look(self.core)
         for name in self.oracle.lines:
             assert self.tolerant or all(step.acked for step in self.oracle.lines[name].steps), "check only at rest"
         wrong = self.oracle.check(view, Crash.NONE)
