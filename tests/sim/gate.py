@@ -29,7 +29,8 @@ from tests.sim.faults import Call, Effect, Fault
 from tests.sim.flips import FlipReport, run_flips
 from tests.sim.probe import Effort, FoundError, Tally
 from tests.sim.runner import BY_NAME, run, run_with_faults
-from tests.sim.scenarios import ALPHABET, SCENARIOS, sequence
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.sequences import ALPHABET, sequence
 
 STATES_WANTED = 200_000
 SIGKILL_CYCLES = 300

@@ -86,7 +86,9 @@ class OrderMonitor:
                 if path in _named(bytes(node.durable)) and isinstance(other, File) and other.pending
             )
             missing += sorted(
-                path for path in _cold(bytes(node.durable)) if not (durable.get(path) or durable.get(_COLD + path))
+                path
+                for path in _cold(bytes(node.durable))
+                if COLD_DIR in durable and not (durable.get(path) or durable.get(_COLD + path))
             )
             if missing:
                 raise OrderError(f"{target} names {missing[:3]}, which are not on the disk")
@@ -97,7 +99,7 @@ class OrderMonitor:
         for content in _snapshots(durable):
             if path in _named(content):
                 raise OrderError(f"{path} is removed although a kept snapshot names it")
-            if path in _cold(content) and durable.get(_COLD + path) is None:
+            if COLD_DIR in durable and path in _cold(content) and durable.get(_COLD + path) is None:
                 raise OrderError(f"{path} is removed, and is not on the disk of the cold tier")
 
     def _dropped_cold(self, disk: FakeDisk, path: str) -> None:

@@ -19,7 +19,8 @@ from engine.errors import StoreError, TopicsError
 from engine.fs import Fs
 from tests.sim.faults import Fault, FaultyProcess
 from tests.sim.probe import Effort, FoundError, Prober, Tally
-from tests.sim.scenarios import SCENARIOS, Scenario, sequence, world_for
+from tests.sim.scenarios import SCENARIOS, Scenario, world_for
+from tests.sim.sequences import sequence
 from tests.sim.world import World
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,8 +1,7 @@
 """The situations in which the store is crashed at every step.
 
 A scenario is a function that drives a `World`. Each is run once for each lag of its syncs (prompt, and with groups
-written while a sync is under way). `ALPHABET` is the other kind: small operations, all sequences of which up to a
-length are scenarios too.
+written while a sync is under way). The other kind, all short sequences of small operations, is in `sequences.py`.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ def _one_by_one(durability: str) -> Script:
 
 def _batches(durability: str) -> Script:
     def run(world: World) -> None:
-        world.append("t", 7, config=_changes(durability=durability), node="n", tag="x", meta=b'{"k":1}')
+        world.append("t", 7, config=changes(durability=durability), node="n", tag="x", meta=b'{"k":1}')
         world.append("t", 40, size=60)
         world.append("t", 3, size=1200)
         world.append("t", 1, ack_fsync=True)
@@ -167,19 +166,19 @@ def _delete_all_quiet(world: World) -> None:
 
 
 def _caps(world: World) -> None:
-    world.append("t", 3, config=_changes(cap_records=4))
+    world.append("t", 3, config=changes(cap_records=4))
     world.append("t", 3)
     world.append("t", 9)
     world.delete("t", seqs=(13,))
     world.append("t", 1)
     world.put("t", cap_records=2)
-    world.append("b", 2, size=100, config=_changes(cap_bytes=400, durability="fsync"))
+    world.append("b", 2, size=100, config=changes(cap_bytes=400, durability="fsync"))
     world.append("b", 3, size=100)
     world.check()
 
 
 def _ages(world: World) -> None:
-    world.append("t", 2, config=_changes(ttl_ms=5000))
+    world.append("t", 2, config=changes(ttl_ms=5000))
     world.step(3000)
     world.append("t", 2)
     world.step(3000)
@@ -193,7 +192,7 @@ def _ages(world: World) -> None:
 
 
 def _rejects(world: World) -> None:
-    world.append("t", 3, config=_changes(cap_records=4, discard="reject"))
+    world.append("t", 3, config=changes(cap_records=4, discard="reject"))
     try:
         world.append("t", 2)
     except Refused:
@@ -213,7 +212,7 @@ def _retries(world: World) -> None:
     world.kill().start()
     world.append("t", 2, key="k1", records=first)
     world.append("t", 1, key="k2", records=second)
-    third = world.append("f", 2, key="k1", config=_changes(durability="fsync"))
+    third = world.append("f", 2, key="k1", config=changes(durability="fsync"))
     world.append("f", 2, key="k1", records=third)
     world.check()
 
@@ -232,7 +231,7 @@ def _recreated(world: World) -> None:
     world.append("t", 3)
     world.drop("t")
     world.append("t", 1)
-    world.append("u", 1, config=_changes(durability="fsync"))
+    world.append("u", 1, config=changes(durability="fsync"))
     world.drop("u")
     world.drop("t")
     world.put("t", durability="fsync")
@@ -255,7 +254,7 @@ def _recreated_by_another_process(world: World) -> None:
 
 def _quiet_and_wake(world: World) -> None:
     world.append("t", 2)
-    world.append("u", 1, config=_changes(durability="memory"))
+    world.append("u", 1, config=changes(durability="memory"))
     world.settle()
     world.append("t", wait=False)
     world.append("u", wait=False)
@@ -337,7 +336,7 @@ def _sync_window(world: World) -> None:
 
 def _clean_stop(world: World) -> None:
     world.append("t", 2)
-    world.append("f", 2, config=_changes(durability="fsync"))
+    world.append("f", 2, config=changes(durability="fsync"))
     world.stop().start()
     world.check()
     world.append("t", 1)
@@ -359,7 +358,7 @@ def _stop_start_stop(world: World) -> None:
 def _killed_again_and_again(world: World) -> None:
     for _ in range(4):
         world.append("t", 2, size=300)
-        world.append("f", 1, config=_changes(durability="fsync"))
+        world.append("f", 1, config=changes(durability="fsync"))
         world.kill().start()
     world.check()
 
@@ -367,7 +366,7 @@ def _killed_again_and_again(world: World) -> None:
 def _power_failures(world: World) -> None:
     for turn in range(3):
         world.append("t", 2, size=300)
-        world.append("f", 1, config=_changes(durability="fsync"))
+        world.append("f", 1, config=changes(durability="fsync"))
         world.append("t", 1)
         world.power_off(Cut(0) if turn % 2 == 0 else None)
         world.start()
@@ -377,7 +376,7 @@ def _power_failures(world: World) -> None:
 def _kill_then_power(world: World) -> None:
     """What a killed process left in the page cache was never on the disk when the power fails."""
     world.append("t", 3, size=200)
-    world.append("f", 1, config=_changes(durability="fsync"))
+    world.append("f", 1, config=changes(durability="fsync"))
     world.append("t", 3, size=200)
     world.kill().start()
     world.append("t", 1)
@@ -444,7 +443,7 @@ def _two_shards_rotating(world: World) -> None:
     world.check()
 
 
-def _changes(**changes: object) -> ConfigChanges:
+def changes(**changes: object) -> ConfigChanges:
     return msgspec.convert(changes, ConfigChanges)
 
 
@@ -521,83 +520,3 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     *(Scenario(f"history-cold-{name}", run, cold.COLD) for name, run in cold.SCRIPTS),
 )
-
-
-# -- all short sequences ----------------------------------------------------------------------------------------------
-
-
-def _settle_quiet(world: World) -> None:
-    world.settle()
-
-
-def _put_if_absent(world: World) -> None:
-    world.put("t", durability="fsync")
-
-
-def _delete_first(world: World) -> None:
-    model = world.oracle.tip("t")
-    if model is not None and model.live:
-        world.delete("t", seqs=(next(iter(model.live)),))
-
-
-def _ignore(_: object) -> None:
-    return None
-
-
-def _fsync() -> ConfigChanges:
-    return _changes(durability="fsync")
-
-
-def _group(world: World) -> None:
-    """Two writes in one group, and one more while it is under way."""
-    world.append("t", 2, wait=False)
-    world.append("u", 1, wait=False)
-    world.step()
-    world.append("t", 1)
-
-
-def _keyed(world: World) -> None:
-    """A keyed write; the second time it is met it is a retry."""
-    model = world.oracle.tip("t")
-    if model is not None and "k" in model.keys:
-        first, last = model.keys["k"]
-        if all(seq in model.live for seq in range(first, last + 1)):
-            world.append("t", key="k", records=tuple(model.live[seq] for seq in range(first, last + 1)))
-            return
-    if model is None or "k" not in model.keys:
-        world.append("t", 2, key="k")
-
-
-ALPHABET: dict[str, Script] = {
-    "append": lambda world: _ignore(world.append("t")),
-    "group": _group,
-    "synced": lambda world: _ignore(world.append("t", ack_fsync=True)),
-    "fsync": lambda world: _ignore(world.append("f", config=_fsync())),
-    "large": lambda world: _ignore(world.append("t", 6, size=1500)),
-    "retry": _keyed,
-    "delete": _delete_first,
-    "cap": lambda world: world.put("t", cap_records=2),
-    "class": _put_if_absent,
-    "drop": lambda world: world.drop("t"),
-    "quiet": _settle_quiet,
-    "checkpoint": lambda world: world.checkpoint(),
-    "stop": lambda world: _ignore(world.stop().start()),
-    "kill": lambda world: _ignore(world.kill().start()),
-    "power": lambda world: _ignore(world.power_off().start()),
-}
-
-
-def sequence(names: tuple[str, ...]) -> Scenario:
-    """The scenario that is these letters in a row, with a topic to start from.
-
-    Crashes are looked at from the last letter on: what comes before is the sequence without it, a scenario itself.
-    """
-
-    def run(world: World) -> None:
-        world.watched = len(names) < 2
-        world.append("t", 2)
-        for index, name in enumerate(names, 1):
-            world.watched = world.watched or index == len(names)
-            ALPHABET[name](world)
-
-    return Scenario("+".join(names), run)

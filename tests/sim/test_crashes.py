@@ -14,7 +14,8 @@ from tests.sim.faults import Fault
 from tests.sim.gate import FAULTY, all_sequences, fault_pairs, single_faults
 from tests.sim.probe import Effort, Tally
 from tests.sim.runner import BY_NAME, run, run_with_faults
-from tests.sim.scenarios import SCENARIOS, sequence
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.sequences import sequence
 
 pytestmark = pytest.mark.slow
 

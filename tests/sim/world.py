@@ -24,6 +24,7 @@ from engine.core.reads import until_read
 from engine.errors import Refused, StoreError, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.limits import EngineSettings, Limits
+from engine.segment.tiers import TieredFs
 from engine.types import AppendResult, ConfigChanges, Durability, Match, PageRequest, TopicPut, configured
 from tests.sim.clock import ManualClock
 from tests.sim.cold import Tier
@@ -170,8 +171,8 @@ class World:
     def begun(self, make: Callable[[Fs], T], fs: Fs, tier: Tier | None = None) -> T:
         """What `make` makes of a file system; one with the cold tier behind it, where there is one, which it must not
         touch."""
-        if not self.settings.cold_tier:
-            return make(fs)
+        if not self.settings.cold_tier or isinstance(fs, TieredFs):
+            return make(fs)  # without one, or with one of the test's own
         tier = tier if tier is not None else Tier()
         with tier.closed("a start"):
             return make(tier.over(fs))
@@ -250,7 +251,7 @@ class World:
             while core.keep_step() and not self.sliced:
                 pass
             self._keep()
-        if self.settings.cold_tier:
+        if self.settings.cold_tier and not isinstance(self._fs, TieredFs):
             self._mind_mover()
 
     def _keep(self) -> None:
