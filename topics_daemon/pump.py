@@ -130,6 +130,8 @@ class Pump:
         self.daemon = daemon
         self._waiters: dict[str, dict[Waiter, None]] = {}
         self._followers: dict[str, dict[Stream, None]] = {}
+        self._sleepers: dict[str, dict[Stream, None]] = {}
+        """Followers that wait for their readers and know that there is more: they cost a write nothing."""
         self._streams: dict[Open, None] = {}
         self._line: deque[Stream] = deque()
         self._held: deque[Stream] = deque()
@@ -227,11 +229,14 @@ class Pump:
 
     def unfollow(self, stream: Stream, name: str) -> None:
         """A stream is not interested in a topic any more."""
-        followers = self._followers.get(name)
-        if followers is not None:
-            followers.pop(stream, None)
-            if not followers:
-                del self._followers[name]
+        _take_out(self._followers, stream, name)
+        _take_out(self._sleepers, stream, name)
+
+    def heed(self, stream: Stream) -> None:
+        """A stream goes on: tell it again what is new."""
+        for name in stream.session.places:
+            if _take_out(self._sleepers, stream, name):
+                self._followers.setdefault(name, {})[stream] = None
 
     def enqueue(self, stream: Stream, *, first: bool = False) -> None:
         """Put a stream in line, unless it is, or cannot be served now; `first` for one that had its turn already."""
@@ -264,7 +269,7 @@ class Pump:
 
     def wake(self, fresh: Iterable[Slot]) -> None:
         """Topics have something new: records, or records that are synced now, which strong readers wait for."""
-        if not self._waiters and not self._followers:
+        if not self._waiters and not self._followers and not self._sleepers:
             return
         for slot in fresh:
             name = slot.topic.name
@@ -272,14 +277,15 @@ class Pump:
             if waiters is not None:
                 for waiter in list(waiters):
                     self._poke(waiter)
-            followers = self._followers.get(name)
-            if followers is None:
-                continue
-            for stream in list(followers):
-                if slot.dropped:
+            if slot.dropped:
+                for stream in (*self._followers.get(name, ()), *self._sleepers.get(name, ())):
                     self._dropped(stream, slot)
-                    continue
+                continue
+            for stream in list(self._followers.get(name, ())):
                 stream.note(name)
+                if stream.paused and name in stream.ready:
+                    _take_out(self._followers, stream, name)
+                    self._sleepers.setdefault(name, {})[stream] = None
         if self._line and not self._pass_due:
             self._pass_due = True
             self.daemon.loop.call_soon(self._pass)
@@ -369,3 +375,14 @@ class Pump:
                 waiter.expire()
         for stream in list(self._streams):
             stream.end(503, "server_shutting_down")
+
+
+def _take_out(streams: dict[str, dict[Stream, None]], stream: Stream, name: str) -> bool:
+    """Take a stream out of those of a topic; whether it was among them."""
+    there = streams.get(name)
+    if there is None or stream not in there:
+        return False
+    del there[stream]
+    if not there:
+        del streams[name]
+    return True

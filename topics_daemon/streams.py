@@ -115,6 +115,8 @@ class Stream(OneWay):
     def resume(self) -> None:
         """What was written has drained."""
         self.paused = False
+        if not self.ended:
+            self._pump.heed(self)
         self._pump.released(self)
         if self.ready and not self.ended:
             self._pump.enqueue(self)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench import report, rows_bulk, rows_history, rows_http, rows_sse, servers
+from tests.bench import report, rows_beside, rows_bulk, rows_history, rows_http, rows_sse, servers
 from tests.bench.bare import loop_cpu_ms
 from tests.bench.figures import Row, Spread
 from tests.bench.rows_http import Plan
@@ -61,6 +61,10 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
         yield from rows_history.run_checkpoint(plan)
     if picked("tag delete"):
         yield from rows_history.run_tag_delete(options.records, plan)
+    if picked("cold hanging"):
+        yield from rows_beside.run_cold_hanging(min(options.records, 300_000), plan)
+    if picked("stalled watchers"):
+        yield from rows_beside.run_stalled(plan)
     if picked("sustained"):
         yield from rows_history.run_sustained(options.sustained, plan)
 

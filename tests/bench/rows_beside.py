@@ -1,0 +1,205 @@
+"""Rows of what others notice: single writes and live delivery beside 5,000 writes a second, with and without a trouble.
+
+    cold hanging       readers of records that lie in a cold tier whose files never open
+    stalled watchers   a thousand watchers that read nothing
+
+Each round is measured without the trouble and then with it; the row is the median of the ratios of the p99s.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from tests.bench import rows_sse, servers
+from tests.bench.figures import Row, Spread
+from tests.bench.load import ask_json
+from tests.bench.rows_bulk import load, settle
+from tests.bench.rows_history import Client, p99, post
+from tests.bench.rows_http import Plan, payload
+from tests.bench.servers import BenchError, Server
+
+WRITES_PER_S = 5000
+PULSE_S = 0.01
+"""The steady writer sends so often, pipelined: its own CPU is nothing then."""
+COLD_READERS = 8
+STALLED = 1000
+STALL_S = 5.0
+"""After this all buffers on the way to a watcher that reads nothing are full."""
+GOAL = 1.1
+SECONDS_MIN = 5.0
+
+Trouble = Callable[[Server], AbstractContextManager[None]]
+
+
+@contextmanager
+def steady_writes(port: int) -> Iterator[None]:
+    """5,000 writes of one record a second, as long as the block runs."""
+    each = int(WRITES_PER_S * PULSE_S)
+    blob = post("/v0/topics/steady?return_seqs=false", {"records": [{"data": payload(100)}]}) * each
+    done = threading.Event()
+    failures: list[str] = []
+
+    def write() -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+            due = time.monotonic()
+            while not done.is_set():
+                sock.sendall(blob)
+                seen = b""
+                while seen.count(b"HTTP/1.1 ") < each or not seen.endswith(b"}"):
+                    data = sock.recv(1 << 18)
+                    if not data:
+                        failures.append("closed")
+                        return
+                    seen += data
+                if seen.count(b"HTTP/1.1 20") < each:
+                    failures.append(repr(seen[:200]))
+                    return
+                due += PULSE_S
+                time.sleep(max(0.0, due - time.monotonic()))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    if failures:
+        raise BenchError(f"steady writes: {failures[0]}")
+
+
+def others(server: Server, seconds: float) -> tuple[float, float]:
+    """The p99s that single writes and live delivery to ten watchers have now, in µs."""
+    latencies: list[float] = []
+    done = threading.Event()
+
+    def write() -> None:
+        client = Client(server.port)
+        request = post("/v0/topics/beside", {"records": [{"data": payload(100)}]})
+        while not done.is_set():
+            latencies.append(client.ask(request))
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        seen = rows_sse.round_of(server, rows_sse.sessions(server, 10), seconds, 0.0)
+    finally:
+        done.set()
+        thread.join()
+    return p99(latencies), seen["p99_us"]
+
+
+@contextmanager
+def cold_readers(server: Server) -> Iterator[None]:
+    """Readers of records that lie in the cold tier; each asks again when it is told that the tier does not answer."""
+    done = threading.Event()
+    statuses: list[bytes] = []
+    request = post("/v0/topics/bulk-0/diff", {"from_seq": 0, "limit": 10})
+
+    def read() -> None:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=0.5) as sock:
+            sock.sendall(request)
+            while not done.is_set():
+                try:
+                    answer = sock.recv(1 << 16)
+                except TimeoutError:
+                    continue
+                statuses.append(answer[9:12])
+                sock.sendall(request)
+
+    threads = [threading.Thread(target=read) for _ in range(COLD_READERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    if set(statuses) - {b"503"}:
+        raise BenchError(f"reads of a cold tier that hangs were answered {set(statuses)}")
+
+
+@contextmanager
+def stalled_watchers(server: Server) -> Iterator[None]:
+    """A thousand watchers of what the steady writer writes, which read the head of their answer and nothing more."""
+    socks: list[socket.socket] = []
+    try:
+        for _ in range(STALLED):
+            url = ask_json(server, "POST", "/v0/watch", {"topics": {"steady": {"tail": True}}})["stream_url"]
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(30)
+            sock.connect(("127.0.0.1", server.port))
+            sock.sendall(f"GET {url} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            sock.recv(16)
+            socks.append(sock)
+        time.sleep(STALL_S)
+        yield
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+def run_cold_hanging(records: int, plan: Plan) -> Iterator[Row]:
+    """A cold tier whose files never open: named pipes without a writer stand in their places."""
+    with servers.scratch(plan.where) as directory:
+        cold = directory / "cold"
+        cold.mkdir()
+        options = ("--cold-dir", str(cold), "--hot-retain-segments", "1", "--cache-bytes", "4MiB")
+        server = servers.spawn_topicsd(directory, options=options)
+        try:
+            load(server, records)
+            moved = _wait_for_moves(server, cold)
+            for path in moved:
+                path.unlink()
+                os.mkfifo(path)
+            yield from _rounds("cold store hanging, 8 readers in it", server, cold_readers, plan)
+        finally:
+            server.kill()
+
+
+def _wait_for_moves(server: Server, cold: Path) -> list[Path]:
+    """Until data was moved and what was moved is gone from here."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        settle(server)
+        moved = list(cold.rglob("*.data"))
+        assert server.directory is not None
+        if moved and not any((server.directory / path.relative_to(cold)).exists() for path in moved):
+            return moved
+    raise BenchError("nothing was moved to the cold tier within two minutes")
+
+
+def run_stalled(plan: Plan) -> Iterator[Row]:
+    """A thousand watchers that read nothing."""
+    with servers.topicsd(plan.where) as server:
+        ask_json(server, "PUT", "/v0/topics/steady", {})
+        yield from _rounds(f"{STALLED:,} stalled watchers", server, stalled_watchers, plan)
+
+
+def _rounds(name: str, server: Server, trouble: Trouble, plan: Plan) -> Iterator[Row]:
+    """The rows of one trouble."""
+    ask_json(server, "PUT", f"/v0/topics/{rows_sse.TOPIC}", {"durability": "disk"})
+    quiet, troubled = [], []
+    seconds = max(SECONDS_MIN, float(plan.seconds))
+    with steady_writes(server.port):
+        others(server, 2.0)  # warms up
+        for _ in range(plan.rounds):
+            quiet.append(others(server, seconds))
+            with trouble(server):
+                troubled.append(others(server, seconds))
+    for at, what in enumerate(("write", "live delivery")):
+        ratios = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
+        note = (
+            f"p99 {Spread.of([one[at] for one in troubled]).show(0)} µs against "
+            f"{Spread.of([one[at] for one in quiet]).show(0)} without, both beside {WRITES_PER_S:,} writes/s"
+        )
+        yield Row(f"{name}: {what} p99 / without", "ratio", ratios, f"≤ {GOAL}", ratios.median <= GOAL, note=note)
