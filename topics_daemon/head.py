@@ -228,7 +228,7 @@ def _read_headers(head: Head, headers: list[tuple[bytes, bytes]]) -> None:
     head.coding = seen.get(b"content-encoding", b"identity").decode("latin-1").lower()
     head.accept = seen.get(b"accept", b"").decode("latin-1").lower()
     encodings = seen.get(b"accept-encoding")
-    head.gzip = encodings is not None and quality(encodings.decode("latin-1").lower(), ("gzip",)) > 0
+    head.gzip = encodings is not None and wants_gzip(encodings.decode("latin-1").lower())
     head.expects_continue = head.minor == 1 and seen.get(b"expect", b"").lower() == b"100-continue"
     head.host = _text(seen, b"host")
     if head.host is None and head.minor == 1:
@@ -383,6 +383,12 @@ def quality(accept: str, names: tuple[str, ...]) -> float:
         if name in weights:
             return weights[name]
     return 0.0
+
+
+def wants_gzip(encodings: str) -> bool:
+    """Whether a lower-case Accept-Encoding asks for gzip, by its name, and not for the plain answer more."""
+    weight = quality(encodings, ("gzip",))
+    return weight > 0 and weight >= quality(encodings, ("identity",))
 
 
 def wants_lines(head: Head) -> bool:

@@ -397,14 +397,37 @@ def answers_are_gzip_only_when_asked(api: Api) -> None:
     path, body = f"/v0/topics/{topic}/diff", {"limit": 100}
     plain = api.call("POST", path, body, status=200)
     same(plain.response.header("content-encoding"), None, "Content-Encoding when not asked")
-    for refusal in ("identity", "gzip;q=0", "br"):
+    for refusal in (
+        "identity",
+        "gzip;q=0",
+        "br",
+        "gzip;q=0.000, *",
+        "*;q=0",
+        "deflate, br;q=1",
+        "gzip;q=0.1, identity",
+    ):
         answer = api.call("POST", path, body, headers=(("Accept-Encoding", refusal),), status=200)
         same(answer.response.header("content-encoding"), None, f"Content-Encoding with Accept-Encoding {refusal}")
-    asked = api.call("POST", path, body, headers=(("Accept-Encoding", "gzip, br"),), status=200)
-    encoding = asked.response.header("content-encoding")
-    holds(encoding in (None, "gzip"), f"Content-Encoding {encoding}")
-    raw = gzip.decompress(asked.raw) if encoding else asked.raw
-    same(rawjson.member(raw, "records"), rawjson.member(plain.raw, "records"), "records of the gzip answer")
+    for wish in ("gzip, br", "gzip", "GZIP;q=0.5", "br;q=1, gzip;q=0.001", "gzip, identity;q=0"):
+        asked = api.call("POST", path, body, headers=(("Accept-Encoding", wish),), status=200)
+        encoding = asked.response.header("content-encoding")
+        holds(encoding in (None, "gzip"), f"Content-Encoding {encoding}")
+        if encoding:
+            holds("accept-encoding" in (asked.response.header("vary") or "").lower(), "Vary of a compressed answer")
+        raw = gzip.decompress(asked.raw) if encoding else asked.raw
+        same(rawjson.member(raw, "records"), rawjson.member(plain.raw, "records"), "records of the gzip answer")
+
+
+@case("1 compression")
+def lines_and_lists_may_be_gzip_too(api: Api) -> None:
+    """Diff and lists also NDJSON; response gzip only when asked."""
+    topic = api.topic()
+    api.write(topic, *["compressible " * 20] * 100)
+    headers = (("Accept", NDJSON), ("Accept-Encoding", "gzip"))
+    for method, path, body in (("POST", f"/v0/topics/{topic}/diff", {"limit": 100}), ("GET", "/v0/topics", None)):
+        packed = api.call(method, path, body, headers=headers, status=200).response
+        text = gzip.decompress(packed.body) if packed.header("content-encoding") == "gzip" else packed.body
+        holds(text.endswith(b"\n") and b'"$page"' in text.splitlines()[-1], f"{path}: not the lines of a page")
 
 
 @case("1 fields")

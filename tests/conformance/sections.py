@@ -1,7 +1,7 @@
 """The sections of the suite, in the order of http-api.md.
 
 Importing a file of cases registers its cases; this is the one list of them. Parts of the wire that come with later
-work (§8 WebSocket, §9 routers, the rest of §12, HTTP/2) get a file each and a line here.
+work (§9 routers) get a file each and a line here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from tests.conformance import (
     s6_delete,
     s7_resume,
     s7_watch,
+    s8_websocket,
     s10_queues,
     s11_cursors,
     s12_metrics,
+    s12_openapi,
     s12_probes,
 )
 from tests.conformance.kit import CASES, Case
@@ -35,9 +37,11 @@ FILES = (
     s6_delete,
     s7_watch,
     s7_resume,
+    s8_websocket,
     s10_queues,
     s11_cursors,
     s12_metrics,
+    s12_openapi,
     s12_probes,
 )
 

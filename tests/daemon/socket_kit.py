@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import struct
 from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from tests.conformance.ws import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, handshake
 from tests.daemon.kit import ANSWER_S, DaemonProcess, NoAnswer, Wire
 
-TEXT, BINARY, CLOSE, PING, PONG, CONT = 1, 2, 8, 9, 10, 0
+__all__ = ["BINARY", "CLOSE", "CONT", "PING", "PONG", "TEXT", "Client", "Raw", "frame", "handshake"]
 
 
 class Client:
@@ -69,39 +68,6 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self._connecting.__exit__(None, None, None)
-
-
-def frame(payload: bytes | str, opcode: int = TEXT, *, fin: bool = True, reserved: int = 0, mask: bool = True) -> bytes:
-    """A frame as a client sends it, or would not."""
-    data = payload.encode() if isinstance(payload, str) else payload
-    first = bytes([(0x80 if fin else 0) | reserved | opcode])
-    bit = 0x80 if mask else 0
-    if len(data) < 126:
-        size = bytes([bit | len(data)])
-    elif len(data) < 65536:
-        size = struct.pack("!BH", bit | 126, len(data))
-    else:
-        size = struct.pack("!BQ", bit | 127, len(data))
-    if not mask:
-        return first + size + data
-    key = os.urandom(4)
-    return first + size + key + bytes(byte ^ key[place % 4] for place, byte in enumerate(data))
-
-
-def handshake(
-    *headers: str, path: str = "/v0/ws", key: str = "", version: str = "13", host: str = "localhost"
-) -> bytes:
-    """The bytes of an opening request."""
-    lines = [
-        f"GET {path} HTTP/1.1",
-        f"Host: {host}",
-        "Upgrade: websocket",
-        "Connection: keep-alive, Upgrade",
-        f"Sec-WebSocket-Key: {key or base64.b64encode(os.urandom(16)).decode()}",
-        f"Sec-WebSocket-Version: {version}",
-        *headers,
-    ]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
 class Raw:

@@ -7,7 +7,18 @@ import pytest
 from engine.errors import Code, Refused
 from topics_daemon.auth import Gate
 from topics_daemon.guard import Hosts, check
-from topics_daemon.head import Bounds, Content, Head, parse, parse_query, quality, takes_events, unescape, wants_lines
+from topics_daemon.head import (
+    Bounds,
+    Content,
+    Head,
+    parse,
+    parse_query,
+    quality,
+    takes_events,
+    unescape,
+    wants_gzip,
+    wants_lines,
+)
 from topics_daemon.routes.table import ROUTES, assign
 
 BOUNDS = Bounds(32 * 1024, 8 * 1024, 100)
@@ -185,3 +196,16 @@ def test_the_checks_come_in_the_order_of_the_page(line: str, lines: list[str], c
     with pytest.raises(Refused) as caught:
         routed(line, *lines)
     assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("encodings", "wanted"),
+    [
+        *[("gzip", True), ("br, gzip", True), ("gzip;q=0.001", True), ("gzip, identity", True), ("gzip;q=1.0", True)],
+        *[("", False), ("*", False), ("br", False), ("gzip;q=0", False), ("gzip;q=0.000, *", False)],
+        *[("gzip;q=0.1, identity", False), ("gzip;q=x", False), ("gzip;q=-1", False), ("gzip;q=nan", False)],
+        *[("xgzip", False), ("gzip2", False), ("gzip, identity;q=0", True)],
+    ],
+)
+def test_gzip_is_given_to_who_asks_for_it_by_name_and_likes_nothing_better(encodings: str, wanted: bool) -> None:
+    assert wants_gzip(encodings) is wanted
