@@ -147,6 +147,11 @@ class Engine:
     def _tend(self) -> None:
         """Run the background work that is due, here and now."""
         self.core.advance()
+        while self.core.route():
+            pass
+        for slot, read in list(self.core.forwarding.lacking.items()):
+            done = self.core.read_done(read, outcome(read, self._fs))
+            self.core.forwarding.again(slot, done.error)
         while (job := self.core.sync_job()) is not None:
             self.core.sync_done(job, outcome(job, self._fs))
         while (chore := self.core.chore()) is not None:

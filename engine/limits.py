@@ -21,6 +21,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     topics: int = 100_000
     """Topics that may exist: each costs memory for good."""
+    routers: int = 10_000
+    """Routers that may exist."""
     total_bytes: int = 0
     """Live bytes over all topics."""
     batch_records: int = 10_000
@@ -119,6 +121,8 @@ EXPORT_TTL_MS_MAX: Final = 7 * 86_400_000
 """A pin keeps the space of everything that it links."""
 EXPORTS_MAX: Final = 256
 """Pins at a time."""
+ROOM_SLACK: Final = 2048
+"""Bytes of log space that a command which creates a topic asks for beyond its own frame."""
 CURSORS_PER_TOPIC_MAX: Final = 1000
 """Cursors that one topic keeps: each is in every snapshot, and readers that leave never take theirs away."""
 LEASE_MS_MIN: Final = 100

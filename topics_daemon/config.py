@@ -165,6 +165,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="1 = start although the data directory is on the network, or on a file system of unknown type",
     ),
     _count("max_topics", _BASE.topics, "topics that may exist; 0 = no bound"),
+    _count("max_routers", _BASE.routers, "routers that may exist; 0 = no bound"),
     _size("max_total_bytes", _BASE.total_bytes, "live bytes over all topics; 0 = no bound", 0),
     _count("max_batch_records", _BASE.batch_records, "records in one write", 1, BATCH_RECORDS_MAX),
     _size("max_record_bytes", _BASE.record_bytes, "data and meta of one record", 1, 64 * MIB),
@@ -271,6 +272,7 @@ class Config(msgspec.Struct, frozen=True):
         """The bounds of requests, as the engine takes them."""
         return Limits(
             topics=self["max_topics"],
+            routers=self["max_routers"],
             total_bytes=self["max_total_bytes"],
             batch_records=self["max_batch_records"],
             record_bytes=self["max_record_bytes"],

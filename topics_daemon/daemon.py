@@ -39,6 +39,7 @@ from topics_daemon.moving import Moving, open_tier
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
+from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.worker import Worker
 
@@ -155,6 +156,9 @@ class Daemon:
         self._filler: Worker | None = None
         self._keeping: Keeping | None = None
         self._data_dir = os.path.abspath(config["data_dir"])
+        self.drained = False
+        """Whether the handler that runs has waited for routers already."""
+        self._routing: Routing | None = None
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
         self._moving: Moving | None = None
@@ -231,6 +235,7 @@ class Daemon:
         tiered = TieredFs(fs, open_tier(cold_dir, core.store.store_id)) if cold_dir else None
         self.readers = Readers(self, fs, tiered or fs)
         self._keeping = Keeping(self, core, fs)
+        self._routing = Routing(self, core)
         self.exports = Exports(self, core, self._data_dir)
         self._moving = Moving(self, core, tiered) if tiered is not None else None
         self.serving = True
@@ -254,6 +259,11 @@ class Daemon:
             self._turn_due = True
             self.loop.call_soon(self._turn)
 
+    def drain(self, *names: str) -> None:
+        """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
+        if not self.drained:
+            self.engine.catching.check(names)
+
     def reading(self) -> None:
         """Something is about to be read: see to it that what reads before it brought into memory is let go again."""
         if self.engine.catalog.cache.over:
@@ -270,9 +280,16 @@ class Daemon:
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self.bug(error)
 
+    def moved(self) -> None:
+        """The engine has moved in between two turns."""
+        if self.core is not None and self._syncer is not None:
+            self._go_on(self.core)
+
     def _go_on(self, core: Core) -> None:
         """After the engine has moved: start what is due, plan when to look again, and tell who waits."""
         self._start_jobs(core)
+        if self._routing is not None:
+            self._routing.look()
         if self._pulse is None:
             self._plan_pulse(core)
         if core.queues.due_ms != self._claims_due:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from engine.core.routers import RouterState
 from engine.types import Reason
 from engine.version import VERSION
 from topics_daemon.auth import Caller
@@ -34,6 +35,8 @@ BUCKET_LAST: Final = 36
 """Bits of the greatest: 69 s."""
 CURSORS_MAX: Final = 1000
 """Cursors with series of their own."""
+ROUTERS_MAX: Final = 1000
+"""Routers with series of their own."""
 _PAGE: Final = resource.getpagesize()
 
 
@@ -113,6 +116,12 @@ METERS: Final[tuple[Meter, ...]] = (
         "cursor",
         shared=True,
     ),
+    _gauge("routers", "Routers that there are (for a key limited to some names: of those names).", shared=True),
+    _counter("records_forwarded_total", "Copies that routers have made."),
+    _gauge(
+        "router_lag", "Records of its source that a router has not examined; of 1000 routers.", "router", shared=True
+    ),
+    _gauge("router_blocked", "Whether a router waits for its dest; of the same routers.", "router", shared=True),
     _gauge("metrics_truncated", "Whether there are topics without series of their own.", shared=True),
     Meter("process_cpu_seconds_total", "counter", "CPU time of the process.", ()),
     Meter("process_resident_memory_bytes", "gauge", "Resident memory of the process.", ()),
@@ -192,7 +201,18 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
         for cursor, place in islice((slot.cursors or {}).items(), CURSORS_MAX - cursors):
             cursors += 1
             page.put("topics_cursor_lag", max(slot.topic.head - place.seq, 0), topic=name, cursor=cursor)
+    states, _ = core.routers.page("", ROUTERS_MAX, "", lambda state: shows_router(caller, state))
+    count_routers = len(core.catalog.routers) if not caller.prefixes else len(states)
+    page.put("topics_routers", count_routers)
+    for state in states:
+        page.put("topics_router_lag", state.lag, router=state.router)
+        page.put("topics_router_blocked", int(state.blocked is not None), router=state.router)
     page.put("topics_metrics_truncated", int(count > shown))
+
+
+def shows_router(caller: Caller, state: RouterState) -> bool:
+    """Whether a caller may know of a router: of its name, and of both its topics."""
+    return all(map(caller.allows, (state.router, state.source, state.dest)))
 
 
 def _put_requests(page: _Page, daemon: Daemon) -> None:
@@ -228,6 +248,7 @@ def _put_engine(page: _Page, daemon: Daemon, core: Core) -> None:
     page.put("topics_bytes_live", catalog.bytes_live)
     page.put("topics_records_written_total", census.written)
     page.put("topics_records_read_total", census.read)
+    page.put("topics_records_forwarded_total", census.forwarded)
     before = daemon.metrics.lost_before
     for reason in (Reason.CAP, Reason.TTL):
         lost = catalog.cache.lost[reason] - before.get(reason, 0)

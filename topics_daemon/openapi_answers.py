@@ -309,6 +309,71 @@ class CursorDropped(Answer, kw_only=True):
     deleted: bool
 
 
+class RouterRow(msgspec.Struct, kw_only=True):
+    """A router, and how far it is."""
+
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    create_dest: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: str
+    forwarded_total: int
+    cursor: int
+    lag: int
+    blocked: str | None
+
+
+class Router(Answer, kw_only=True):
+    """A router by itself."""
+
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    create_dest: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: str
+    forwarded_total: int
+    cursor: int
+    lag: int
+    blocked: str | None
+
+
+class RouterMade(Answer, kw_only=True):
+    """A router was made or changed."""
+
+    router: str
+    created: bool
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    create_dest: bool
+    filter: list[str] | None
+    allow_cycle: bool
+    guarantee: str
+
+
+class Routers(Answer, kw_only=True):
+    """A page of routers."""
+
+    routers: list[RouterRow]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropped(Answer, kw_only=True):
+    """A router is gone."""
+
+    router: str
+    deleted: bool
+
+
 class Session(Answer, kw_only=True):
     """A watch session."""
 

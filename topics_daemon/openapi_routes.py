@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from topics_daemon import decode, openapi_answers
-from topics_daemon.routes import asked, cursors, delete, diff, exports, queue, watch
+from topics_daemon.routes import asked, cursors, delete, diff, exports, queue, routers, watch
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -105,6 +105,39 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("DELETE", "/v0/admin/exports/:param"): Operation(
         about="let go of a pin", gives={200: openapi_answers.Unpinned}, param="id"
+    ),
+    ("GET", "/v0/routers"): Operation(
+        about="routers by name; `prefix`, `source`, `dest`, `page_size` (100, at most 1000), `cursor`",
+        query=(
+            _PREFIX,
+            Param("source", _TEXT, "only those out of this topic"),
+            Param("dest", _TEXT, "only those into this topic"),
+            *_PAGED,
+        ),
+        gives={200: openapi_answers.Routers},
+    ),
+    ("GET", "/v0/routers/:param"): Operation(
+        about="a router and how far it is: `cursor`, `lag`, `forwarded_total`, `blocked`",
+        gives={200: openapi_answers.Router},
+        refuses=(404,),
+        param="router",
+    ),
+    ("PUT", "/v0/routers/:param"): Operation(
+        about=(
+            "copy a topic into another from now on (201: it is new): `source`, `dest`, `filter`, `start`, "
+            "`preserve_node`, `preserve_tag`, `create_dest`, `allow_cycle`"
+        ),
+        takes=routers.RouterIn,
+        example={"source": "orders", "dest": "audit"},
+        gives={200: openapi_answers.RouterMade, 201: openapi_answers.RouterMade},
+        refuses=(404, 409, 507),
+        param="router",
+    ),
+    ("DELETE", "/v0/routers/:param"): Operation(
+        about="stop copying; what was copied stays",
+        gives={200: openapi_answers.RouterDropped},
+        refuses=(507,),
+        param="router",
     ),
     ("GET", "/v0/topics"): Operation(
         about="topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`",

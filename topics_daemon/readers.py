@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from engine.core import Ticket
+from engine.core.catching import PATIENCE_MS, CatchUp
 from engine.errors import TopicsError, cold_unavailable
 from engine.fs import Fs
 from engine.topic.history import NotCached, ReadJob
@@ -239,7 +240,7 @@ class Readers:
 class Late(Exchange):
     """A request that waits for a read: its handler, which has done nothing yet, is called again after it."""
 
-    __slots__ = ("_asking", "_body")
+    __slots__ = ("_asking", "_body", "_catching", "_timer")
 
     def __init__(
         self, daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int, job: ReadJob
@@ -249,10 +250,43 @@ class Late(Exchange):
         connection.only_pipelined = False
         self._body = body
         self._asking = Asking(daemon.readers, self)
-        self._asking.wait(job)
+        self._catching: CatchUp | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        if isinstance(job, CatchUp):
+            # Not the disk: copies that routers are about to make.
+            self._catching = job
+            self._timer = daemon.loop.call_later(PATIENCE_MS / 1000, self._caught_up)
+            job.ticket.on_done = self._soon
+            daemon.wake()
+        else:
+            self._asking.wait(job)
+
+    def _soon(self, _: object) -> None:
+        # Not here: this may be inside of the engine's turn.
+        self.connection.daemon.loop.call_soon(self._caught_up)
+
+    def _caught_up(self) -> None:
+        """The copies are there, or have been waited for long enough."""
+        job, self._catching = self._catching, None
+        if job is not None:
+            job.ticket.complete(True)
+            if self._timer is not None:
+                self._timer.cancel()
+            self.again()
 
     def again(self) -> None:
         """Call the handler again: it answers, lacks something else, or leaves the answer to an exchange of its own."""
+        daemon = self.connection.daemon
+        was, daemon.drained = daemon.drained, True
+        try:
+            self._again()
+        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
+            self._asking.done()
+            self.fail(daemon.internal_error(error))
+        finally:
+            daemon.drained = was
+
+    def _again(self) -> None:
         connection, head = self.connection, self.head
         assert head is not None
         assert head.route is not None
@@ -278,5 +312,10 @@ class Late(Exchange):
         connection.pending.remove(self)
 
     def gone(self) -> None:
+        if self._catching is not None:
+            job, self._catching = self._catching, None
+            job.ticket.complete(True)
+        if self._timer is not None:
+            self._timer.cancel()
         self._asking.done()
         self.abandon()

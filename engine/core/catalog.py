@@ -16,6 +16,7 @@ import xxhash
 from engine.core.census import Census
 from engine.core.slot import Slot
 from engine.errors import topic_not_found
+from engine.routers.roster import Roster
 from engine.topic.cache import Cache
 from engine.topic.idempotency import Keys
 from engine.topic.state import Topic
@@ -37,6 +38,8 @@ class Catalog:
         """The payloads that all topics hold in memory."""
         self.keys = Keys()
         """The idempotency keys of all topics."""
+        self.routers = Roster()
+        """The routers between them."""
         self.tip: dict[str, Slot] = {}
         self.visible: dict[str, Slot] = {}
         self.by_id: dict[int, Slot] = {}
@@ -153,6 +156,13 @@ class Catalog:
                 slot.topic.expire(now_ms)
                 self.records_live += slot.topic.count - records
                 self.bytes_live += slot.topic.bytes - size
+
+    def freed(self, slot: Slot) -> None:
+        """A topic may take more than before: its routers try again."""
+        for router in self.routers.of_dest(slot.topic.id):
+            source = self.by_id.get(router.source)
+            if router.blocked is not None and source is not None and source.outlets is not None:
+                source.outlets.note()
 
     def reader(self, name: str) -> Slot:
         """The topic that a reader means, or 404."""

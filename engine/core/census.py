@@ -15,11 +15,13 @@ from engine.types import Durability, Reason
 class Census:
     """The counts of one store."""
 
-    __slots__ = ("by_class", "damaged", "read", "told", "written")
+    __slots__ = ("by_class", "damaged", "forwarded", "read", "told", "written")
 
     def __init__(self) -> None:
         self.written = 0
         """Records of writes that were applied."""
+        self.forwarded = 0
+        """Copies that routers have made."""
         self.read = 0
         """Records of pages that were read (one that several watchers share counts once)."""
         self.told: dict[Reason, int] = dict.fromkeys(Reason, 0)

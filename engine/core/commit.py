@@ -20,10 +20,11 @@ import msgspec
 
 from engine.clock import Clock
 from engine.core.catalog import Catalog
+from engine.core.forwards import Forwards
 from engine.core.jobs import outcome
 from engine.core.leaving import StagedCopies
 from engine.core.slot import Slot
-from engine.core.staged import Staged, StagedAppend
+from engine.core.staged import Staged, StagedAppend, StagedElsewhere
 from engine.core.ticket import Ticket
 from engine.errors import TopicsError, outcome_unknown
 from engine.formats.control import MarkBody, encode_control_body
@@ -88,6 +89,7 @@ class Commit:
         self.books = [ShardBook() for _ in wal.shards]
         self.fresh: set[Slot] = set()
         """Slots with something new for readers, since whoever drives the engine last cleared it."""
+        self.forwards = Forwards()
         self.stalled = False
         self.now_ms = 0
         """Engine time of the frames that no command asked for; set by `Core` as time passes."""
@@ -216,6 +218,17 @@ class Commit:
         if book.acks:
             book.wanted = True
 
+    @property
+    def sync_due_ms(self) -> int | None:
+        """When the next background sync is due; None when nothing is waiting for one."""
+        waiting = [book.next_sync_ms for book in self.books if book.dirty and book.sync_began_ms is None]
+        return min(waiting, default=None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is staged or unsynced."""
+        return any(book.wanted or book.dirty or book.unmarked or book.sync_began_ms is not None for book in self.books)
+
     def watch_stall(self, now_ms: int) -> None:
         """Give the waiters of a sync that hangs their answer: unknown. A later success still counts."""
         for book in self.books:
@@ -274,6 +287,11 @@ class Commit:
             book.acks.append((lsn, ticket, answer))
             book.wanted = True
 
+    def land(self, change: StagedElsewhere) -> None:
+        """The frame of a change that lies in another shard's log is on disk: apply it when its turn comes."""
+        change.sync_lsn = 0
+        self._settle(change.slot, self.books[change.slot.shard], self.now_ms, 0, 0)
+
     def show(self, copies: StagedCopies, now_ms: int) -> None:
         """The move that these copies are the other half of is applied, in another topic: so are they, at once.
 
@@ -295,7 +313,7 @@ class Commit:
         for slot in list(self.catalog.by_id.values()):
             if slot.shard == index:
                 self.fail_pending(slot, error)
-            elif any(isinstance(change, StagedCopies) and change.shard == index for change in slot.pending or ()):
+            elif any(isinstance(change, StagedElsewhere) and change.shard == index for change in slot.pending or ()):
                 # What is behind those copies can never be shown any more, so the topic's own shard ends too.
                 stuck.add(slot.shard)
         for _, ticket, _ in book.acks:

@@ -17,10 +17,12 @@ from typing import Any, Final
 from engine.checkpoint.jobs import Job as KeepJob
 from engine.clock import Clock, EngineTime
 from engine.commands import Batch, DeleteSelector, check_batch
+from engine.core.catching import Catching
 from engine.core.commit import Commit
 from engine.core.cursors import Cursors
 from engine.core.damage import Damage
 from engine.core.ephemeral import Ephemeral
+from engine.core.forwarding import Forwarding
 from engine.core.jobs import outcome
 from engine.core.keeper import Keeper
 from engine.core.parking import Parking
@@ -28,6 +30,7 @@ from engine.core.queues import Queues
 from engine.core.reads import Reads
 from engine.core.refusals import capped, mismatch, shutting_down
 from engine.core.replay import Replay
+from engine.core.routers import Routers
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
@@ -37,7 +40,7 @@ from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody,
 from engine.formats.frame import FrameType
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
-from engine.limits import SYNC_WINDOW, EngineSettings, Limits
+from engine.limits import ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
 from engine.segment.reader import DamagedSegment
 from engine.store.recovery import OpenedStore, open_store
@@ -59,9 +62,6 @@ from engine.types import (
 from engine.wal.prepare import Chore
 from engine.wal.wal import SyncJob, Wal
 
-ROOM_SLACK: Final = 2048
-"""Bytes of log space that a write which creates its topic asks for beyond the records of its own frame."""
-
 COLUMN_BYTES: Final = 12
 """Bytes that a frame holds for each record beside its fragment, at most."""
 
@@ -82,6 +82,9 @@ class Core(Reads):
         self._time_is_fresh = False
         self.parking = Parking()
         self.damage = Damage(self.catalog, self.commit, self._room, self._park, self.now)
+        self.forwarding = Forwarding(self)
+        self.routers = Routers(self)
+        self.catching = Catching(self)
         self.keeper = Keeper(opened, self.wal, self.commit, self.catalog, clock, self.settings)
         self._next_second_ms = 0
         self.queues = Queues(self)
@@ -113,6 +116,7 @@ class Core(Reads):
         core._settle_start()
         opened.go_live()
         core.queues.begin(opened.starts)
+        core.routers.begin()
         return core
 
     def _make_room(self, shard: int, body_len: int) -> None:
@@ -305,15 +309,14 @@ class Core(Reads):
         """Stage a Create; the caller has checked that it may be made, and that there is room."""
         epoch = self._next_epoch()
         slot = self.catalog.add_tip(name, epoch, epoch, config)
-        now = self.now()
-        slot.last_write_ms = now
+        slot.last_write_ms = now = self.now()
         body = encode_control_body(CreateBody(name=name, epoch=epoch, config=config))
         end = self.wal.stage(slot.shard, FrameType.CREATE, 0, 0, epoch, 0, now, body)
         self.commit.add(StagedCreate(slot, ticket), end, sync=True)
         return slot
 
     def drop_topic(self, name: str, *, if_empty: bool = False) -> Ticket[TopicDropped]:
-        """Remove a topic and everything in it; an absent one is `deleted: false`."""
+        """Remove a topic with everything in it; an absent one is `deleted: false`."""
         check_topic_name(name)
         ticket: Ticket[TopicDropped] = Ticket()
         if self.parking.blocks(name) or not self._drop_topic(ticket, name, if_empty):
@@ -338,7 +341,7 @@ class Core(Reads):
             return False
         end = self.wal.stage(slot.shard, FrameType.DROP, 0, 0, slot.topic.id, 0, now, body)
         self.catalog.drop_tip(slot)
-        self.commit.add(StagedDrop(slot, ticket), end, sync=True)
+        self.commit.add(StagedDrop(slot, ticket, self.routers.leave(slot)), end, sync=True)
         return True
 
     def delete(self, name: str, selector: DeleteSelector) -> Ticket[DeleteResult]:
@@ -405,6 +408,10 @@ class Core(Reads):
         self.end_of_reads()
         self._time_is_fresh = False
 
+    def route(self) -> bool:
+        """Let routers copy what is new, for one slice; whether to call again soon."""
+        return self.forwarding.step()
+
     def end_of_reads(self) -> None:
         """Give back the memory that reads of old records took; all that a tick of reads alone asks for."""
         cache = self.catalog.cache
@@ -426,6 +433,7 @@ class Core(Reads):
         self.commit.mark_quiet(now)
         self.queues.serve(now)
         self.catalog.cache.history.learn_some()
+        self.forwarding.retry(now)
         if now >= self._next_second_ms:
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)
@@ -457,7 +465,7 @@ class Core(Reads):
         self.parking.retry(self._read_clocks())
 
     def checkpoint(self) -> Ticket[CheckpointDone]:
-        """Make a checkpoint of everything up to now; whoever drives the engine does its steps and jobs."""
+        """Make a checkpoint of everything up to now; its steps and jobs are for whoever drives the engine."""
         return self.keeper.ask()
 
     def keep_step(self) -> bool:
@@ -488,16 +496,12 @@ class Core(Reads):
     @property
     def busy(self) -> bool:
         """Whether something is staged, unsynced or parked, so that `turn` and `sync_job` have to be called again."""
-        return bool(self.parking) or any(
-            book.wanted or book.dirty or book.unmarked or book.sync_began_ms is not None for book in self.commit.books
-        )
+        return bool(self.parking) or self.forwarding.busy or self.commit.busy
 
     @property
     def sync_due_ms(self) -> int | None:
         """When the next background sync is due, in engine time; None when nothing is waiting for one."""
-        return min(
-            (book.next_sync_ms for book in self.commit.books if book.dirty and book.sync_began_ms is None), default=None
-        )
+        return self.commit.sync_due_ms
 
     def close(self) -> None:
         """Stop cleanly: everything staged is written, synced and marked, and the lock says so.

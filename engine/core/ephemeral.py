@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from engine.core.commit import Commit
 from engine.core.slot import Slot
-from engine.core.staged import StagedAppend
+from engine.core.staged import Staged
 from engine.formats.control import ConfigBody, GapBody, ReserveBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.limits import SEQ_BLOCK
@@ -32,8 +32,8 @@ class Ephemeral:
         self._mixed: dict[Slot, int] = {}
         """Ephemeral topics with records in the log, and the floor that the log knows for them."""
 
-    def stage(self, slot: Slot, change: StagedAppend, count: int) -> bool:
-        """Queue a write that has no frame; False when the log has no room to reserve its seqs yet."""
+    def reserve(self, slot: Slot, count: int) -> bool:
+        """Log so many seqs ahead, unless they are; False when the log has no room for that yet."""
         if slot.tip + count + SEQ_BLOCK // 2 > slot.reserved:
             upto = slot.tip + count + SEQ_BLOCK
             body = encode_control_body(ReserveBody(upto=upto))
@@ -43,6 +43,12 @@ class Ephemeral:
             if slot.reserve_lsn <= self._wal.shards[slot.shard].durable_lsn:
                 slot.reserve_floor = slot.reserved
             slot.reserved, slot.reserve_lsn = upto, end
+        return True
+
+    def stage(self, slot: Slot, change: Staged, count: int) -> bool:
+        """Queue records that have no frame; False when the log has no room to reserve their seqs yet."""
+        if not self.reserve(slot, count):
+            return False
         if slot.unlogged is None:
             slot.unlogged = RangeSet()
         slot.unlogged.add(slot.tip + 1, slot.tip + count)

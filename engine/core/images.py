@@ -17,6 +17,9 @@ from typing import NamedTuple
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.formats.snapshot import DroppedTopic, SegmentEntry, ShardCut, TopicImage
+from engine.routers.hops import Hops
+from engine.routers.roster import Roster
+from engine.routers.router import Router
 from engine.segment.segment import Segment
 from engine.store.snapshots import entry_of
 from engine.topic.block import NOT_LOGGED, Block
@@ -65,7 +68,7 @@ def from_lsn(slot: Slot, tip_lsn: int) -> int:
     return tip_lsn
 
 
-def capture(slot: Slot, tip_lsn: int) -> Captured | None:
+def capture(slot: Slot, tip_lsn: int, roster: Roster) -> Captured | None:
     """Take a topic down, or None for one whose Create is not applied: the log says all of it.
 
     `tip_lsn` is the tip of its shard now. The log has to be on disk up to the image's `from_lsn` before a snapshot
@@ -90,8 +93,7 @@ def capture(slot: Slot, tip_lsn: int) -> Captured | None:
         image.size = sum(block.live_bytes for block in (*sealed, *loose))
     if slot.host is not None:
         image.queue = slot.host.queue.snapshot()
-    if slot.cursors:
-        image.cursors = [(name, *place) for name, place in slot.cursors.items()]
+    note_places(image, slot, roster)
     image.segments = [
         entry_of(block.segment, block.live, block.live_bytes, block.known_tags)
         for block in sealed
@@ -99,6 +101,15 @@ def capture(slot: Slot, tip_lsn: int) -> Captured | None:
     ]
     live = [(block.live, block.live_bytes) for block in loose]
     return Captured(image, topic.config, loose, live, _deletes(topic, sealed, image.segments))
+
+
+def note_places(image: TopicImage, slot: Slot, roster: Roster) -> None:
+    """Put into an image who has a place in the topic: cursors, routers into it, and which records are copies."""
+    image.routers = [router.body(router.spec) for router in roster.in_image(slot.topic.id)]
+    if slot.hops is not None:
+        image.hops = slot.hops.above(image.earliest - 1)
+    if slot.cursors:
+        image.cursors = [(name, *place) for name, place in slot.cursors.items()]
 
 
 def _deletes(
@@ -167,6 +178,10 @@ def restore(
         slot.topic.tail.adopt(blocks)
     slot.quiet = image.quiet
     slot.reserved = image.reserved
+    if image.hops:
+        slot.hops = Hops(image.hops)
+    for body in image.routers:
+        catalog.routers.add(Router.of(body, image.id))
     if image.cursors:
         slot.cursors = {name: Place(seq, ts) for name, seq, ts in image.cursors}
     if slot.host is not None:

@@ -1,9 +1,9 @@
 """Checkpoints: history is sealed, everything else taken down, and then the log is let go of (storage.md §6).
 
-    IDLE ─due or asked─► SEAL ─────────► TAKE ──────────► SYNC ──────────► WRITE ────────────► SWITCH ──────► IDLE
-                         blocks that     every topic's    the log up to    tails, .del files,  what tails    log
-                         are full go     image, each at   all that was     snapshot: one job   hold leaves   trimmed,
-                         into segments   its own place    taken down                           memory        files gone
+    IDLE ─due─► SEAL ────────► LAND ────► TAKE ──────────► SYNC ─────────► WRITE ───────────► SWITCH ──────► IDLE
+                blocks that    routers'   every topic's    the log up to   tails, .del files, what tails    log
+                are full go    copies on  image, each at   all that was    snapshot: one job  hold leaves   trimmed,
+                into segments  their way  its own place    taken down                         memory        files gone
 
 The loop's part comes in slices (`step`), the rest as jobs for a thread (`job`, `job_done`); writes go on all the while.
 A segment takes the place of its blocks as soon as it is on disk: it holds the same records, and the log still has them
@@ -60,6 +60,7 @@ class Phase(Enum):
 
     IDLE = "idle"
     SEAL = "seal"
+    LAND = "land"
     TAKE = "take"
     SYNC = "sync"
     WRITE = "write"
@@ -80,6 +81,7 @@ class Keeper:
         self.failures = 0
         self._wal = wal
         self._commit = commit
+        self._forwards = commit.forwards
         self._catalog = catalog
         self._clock = clock
         self._settings = settings
@@ -142,6 +144,10 @@ class Keeper:
         self._asked.append(ticket)
         return ticket
 
+    def hurry(self) -> None:
+        """Begin the next one now; nobody waits for it in particular."""
+        self._forced = self._forced or not self.active
+
     def aside(self, job: PinJob | UnpinJob) -> Ticket[None]:
         """Run a job in between those of checkpoints, when no file is made or removed."""
         ticket: Ticket[None] = Ticket()
@@ -176,7 +182,7 @@ class Keeper:
         return self._position() - self._covered
 
     def _position(self) -> int:
-        return sum(shard.tip_lsn for shard in self._wal.shards)
+        return sum(shard.tip_lsn for shard in self._wal.shards) + self._catalog.cache.derived_total
 
     # -- the drive -------------------------------------------------------------------------------------------------
 
@@ -191,7 +197,9 @@ class Keeper:
         until = self._clock.boot_ns() + SLICE_NS
         if self.phase is Phase.SEAL:
             self._seal_some(now_ms, until)
-        elif self.phase is Phase.TAKE:
+        if self.phase is Phase.LAND and not self._land():
+            return False
+        if self.phase is Phase.TAKE:
             self._take_some(until)
         elif self.phase is Phase.SWITCH:
             self._switch_some(now_ms, until)
@@ -287,6 +295,7 @@ class Keeper:
             for block in copy.blocks:
                 block.sealing = False
         self.phase = Phase.IDLE
+        self._forwards.release()
         self._slots, self._copies, self._cuts = [], [], []
         self._taken, self._taken_slots, self._pieces = [], [], []
         self._needed, self._stuck = {}, []
@@ -320,9 +329,22 @@ class Keeper:
             now = self._clock.wall_ms()
             self._job = SealJob(self._copies, readers, self._store_id, now, self._number, self._durable)
         elif self._at == len(self._slots):
-            self._cuts = [cut_of(shard) for shard in self._wal.shards]
-            self._slots, self._at = list(self._catalog.by_id.values()), 0
-            self.phase = Phase.TAKE
+            self.phase = Phase.LAND
+
+    def _land(self) -> bool:
+        """Let no copies be on their way when topics begin to be taken down; whether that is so."""
+        if any(shard.failed is not None for shard in self._wal.shards):
+            self._fail(OSError("the log takes no writes"), self._began_ms)
+            return False
+        if not self._forwards.hold():
+            for book in self._commit.books:
+                book.wanted = True
+            return False
+        self._forwards.take_down()
+        self._cuts = [cut_of(shard) for shard in self._wal.shards]
+        self._slots, self._at = list(self._catalog.by_id.values()), 0
+        self.phase = Phase.TAKE
+        return True
 
     @staticmethod
     def _copy(topic: Topic, group: Group) -> Copy:
@@ -385,11 +407,13 @@ class Keeper:
                 return
         for shard in self._wal.shards:
             self._needed.setdefault(shard.index, shard.durable_lsn)
+        self._forwards.release()
         self.phase = Phase.SYNC
 
     def _take(self, slot: Slot) -> None:
         tip = self._wal.shards[slot.shard].tip_lsn
-        found = capture(slot, tip)
+        found = capture(slot, tip, self._catalog.routers)
+        self._forwards.took(slot)
         if found is None:
             return
         for segment, _, _ in found.deletes:

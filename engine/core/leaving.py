@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
-from engine.core.staged import Staged
+from engine.core.staged import Staged, StagedElsewhere
 from engine.core.ticket import Ticket
 from engine.fragment import Rendered
 from engine.queue.events import Acked, DeadLettered
@@ -62,6 +62,7 @@ class StagedTake(Staged):
         assert host is not None, "only queues have jobs"
         records, size = topic.count, topic.bytes
         host.take(self.event, self.ranges)
+        catalog.freed(self.slot)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         if isinstance(self.event, DeadLettered):
@@ -70,31 +71,31 @@ class StagedTake(Staged):
         return None if self._answer is None else self._answer()
 
 
-class StagedCopies(Staged):
+class StagedCopies(StagedElsewhere):
     """Dead letters that will be readable, together with the move that they are the other half of.
 
     shard     of the source, whose log holds them
     """
 
-    __slots__ = ("_first_seq", "_lsn", "_rendered", "_size", "_ts", "shard", "source")
+    __slots__ = ("_first_seq", "_lsn", "_rendered", "_size", "source", "ts")
 
     def __init__(
         self, slot: Slot, source: Slot, place: tuple[int, int], first_seq: int, rendered: Rendered, ts: int, size: int
     ) -> None:
-        super().__init__(slot, None)
+        super().__init__(slot, place[0])
         self.sync_lsn = NEVER
         self.source = source
-        self.shard, self._lsn = place
+        self._lsn = place[1]
         self._first_seq = first_seq
         self._rendered = rendered
-        self._ts = ts
+        self.ts = ts
         self._size = size
 
     def apply(self, catalog: Catalog, now_ms: int) -> None:
         slot, topic = self.slot, self.slot.topic
         count = len(self._rendered.strides)
         records, size = topic.count, topic.bytes
-        topic.apply_append(self._first_seq, self._rendered, self._ts, (self.shard, self._lsn))
+        topic.apply_append(self._first_seq, self._rendered, self.ts, (self.shard, self._lsn))
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         catalog.census.written += count
@@ -107,6 +108,8 @@ class StagedCopies(Staged):
         slot.synced = last if slot.synced == before else slot.synced
         if slot.host is not None:
             slot.host.appended(count)
+        if slot.outlets is not None:
+            slot.outlets.note()
 
 
 class StagedMove(StagedTake):

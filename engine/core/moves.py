@@ -21,7 +21,7 @@ from engine.formats.append import encode_append_body
 from engine.formats.control import DeleteBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.fragment import META_FIXED, node_of, payload_bytes, render, tag_of
-from engine.limits import MIB
+from engine.limits import MIB, ROOM_SLACK
 from engine.queue.dead_letter import dead_letter_config, dead_letter_meta
 from engine.queue.events import DeadLetterBody, DeadLettered, Move, encode_dead_letter_body
 from engine.topic.state import Topic
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 MOVE_BYTES: Final = 4 * MIB
 """What the jobs of one move hold together, if it is more than one: the rest follows in the next."""
-ROOM_SLACK: Final = 2048
-"""Bytes of log space that a Create may take."""
 
 
 class Plan(NamedTuple):

@@ -18,6 +18,7 @@ from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.cursors import put_cursor
 from engine.core.host import acked, dead_letter_parts, dead_lettered, ranges_of
+from engine.core.rerouting import Rerouting
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
 from engine.core.staged import StagedGap
@@ -59,6 +60,7 @@ class Replay:
         self.last_ts = 0
         self._beginning = Beginning()
         self._salvage = Salvage(self.catalog, opened.report)
+        self._rerouting = Rerouting(self.catalog, opened.fs, self._salvage.reason_of)
         self._handlers: Final[dict[int, Callable[[Frame], None]]] = {
             FrameType.APPEND: self._append,
             FrameType.CREATE: self._create,
@@ -71,6 +73,9 @@ class Replay:
             FrameType.LEASE: self._lease,
             FrameType.DEAD_LETTER: self._dead_letter,
             FrameType.CURSOR_PUT: self._cursor_put,
+            FrameType.ROUTER_PUT: lambda frame: self._rerouting.put(self._slot(frame), frame),
+            FrameType.ROUTER_DROP: self._rerouting.drop,
+            FrameType.FORWARD: self._rerouting.forward,
         }
 
     def run(self, progress: Callable[[float], None] | None) -> None:
@@ -227,6 +232,7 @@ class Replay:
         self._forget(self._slot(frame))
 
     def _forget(self, slot: Slot) -> None:
+        self._rerouting.leave(slot)
         self.catalog.drop_tip(slot)
         self.catalog.hide(slot)
         slot.topic.release()
@@ -259,7 +265,9 @@ class Replay:
         self._copies(frame)
 
     def _copies(self, frame: Frame) -> None:
-        """The target's half of a DeadLetter. Seqs tell whether its image has it; the position is the source's."""
+        """The other topics' half of a frame. Seqs tell whether their images have it; the position is the source's."""
+        if frame.type == FrameType.FORWARD:
+            self._rerouting.forward(frame)
         if frame.type != FrameType.DEAD_LETTER:
             return
         head, body = dead_letter_parts(frame.body)

@@ -11,6 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.core.host import Host
+from engine.routers.hops import Hops
+from engine.routers.router import Outlets
 from engine.topic.place import Place
 from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
@@ -37,6 +39,8 @@ class Slot:
     logged                 the last seq that the log holds a record or a gap for
     cursors                places of readers, as applied (None: none)
     host                   what makes a queue of it (None: it is a log)
+    hops                   which of its records are copies (None: none ever was)
+    outlets                the routers that copy it (None: none)
     unlogged               seqs that were given out to ephemeral records since the start (None: none)
     """
 
@@ -45,10 +49,12 @@ class Slot:
         "cursors",
         "dirty",
         "dropped",
+        "hops",
         "host",
         "keys",
         "last_write_ms",
         "logged",
+        "outlets",
         "pending",
         "quiet",
         "reserve_floor",
@@ -89,6 +95,8 @@ class Slot:
         self.unlogged: RangeSet | None = None
         self.last_write_ms = 0
         self.cursors: dict[str, Place] | None = None
+        self.hops: Hops | None = None
+        self.outlets: Outlets | None = None
         self.host: Host | None = Host(topic) if topic.config.type is TopicType.QUEUE else None
 
     def queue(self, change: Staged) -> None:

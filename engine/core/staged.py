@@ -12,6 +12,7 @@ from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.fragment import Rendered
+from engine.routers.router import Router
 from engine.types import AppendResult, DeleteResult, Reason, TopicConfig, TopicDropped, TopicPut
 
 
@@ -37,6 +38,16 @@ class Staged:
     def apply(self, catalog: Catalog, now_ms: int) -> Any:
         """Make the change, and return the answer to its command."""
         raise NotImplementedError
+
+
+class StagedElsewhere(Staged):
+    """A change whose frame may lie in another shard's log, that of `shard`: it then waits until somebody says so."""
+
+    __slots__ = ("shard",)
+
+    def __init__(self, slot: Slot, shard: int) -> None:
+        Staged.__init__(self, slot, None)
+        self.shard = shard
 
 
 class StagedAppend(Staged):
@@ -100,6 +111,8 @@ class StagedAppend(Staged):
             slot.keys.pop(key, None)
         if slot.host is not None:
             slot.host.appended(count)
+        if slot.outlets is not None:
+            slot.outlets.note()
         return AppendResult(
             topic=topic.name,
             first_seq=self.first_seq,
@@ -138,6 +151,7 @@ class StagedConfig(Staged):
         records, size = topic.count, topic.bytes
         catalog.change(self.slot, lambda: topic.apply_config(self.config, self.ts))
         catalog.tend(self.slot)
+        catalog.freed(self.slot)
         if self.slot.host is not None:
             self.slot.host.settle()
         catalog.records_live += topic.count - records
@@ -156,9 +170,13 @@ class StagedUnchanged(Staged):
 
 
 class StagedDrop(Staged):
-    """A topic that will be gone."""
+    """A topic that will be gone, and its routers with it."""
 
-    __slots__ = ()
+    __slots__ = ("_routers",)
+
+    def __init__(self, slot: Slot, ticket: Ticket[TopicDropped], routers: list[Router]) -> None:
+        Staged.__init__(self, slot, ticket)
+        self._routers = routers
 
     def apply(self, catalog: Catalog, now_ms: int) -> TopicDropped:
         topic = self.slot.topic
@@ -168,7 +186,10 @@ class StagedDrop(Staged):
         catalog.records_live -= topic.count
         catalog.bytes_live -= topic.bytes
         topic.release()
-        return TopicDropped(topic=topic.name, deleted=True, routers_removed=[])
+        for router in self._routers:
+            catalog.routers.left(router)
+        removed = [router.name for router in self._routers]
+        return TopicDropped(topic=topic.name, deleted=True, routers_removed=removed)
 
 
 class StagedDelete(Staged):
@@ -186,6 +207,7 @@ class StagedDelete(Staged):
         records, size = topic.count, topic.bytes
         host = self.slot.host
         deleted = topic.apply_delete(self.ranges, self.ts) if host is None else host.delete(self.ranges, self.ts)
+        catalog.freed(self.slot)
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
         return DeleteResult(
@@ -217,5 +239,7 @@ class StagedGap(Staged):
         catalog.change(self.slot, lambda: topic.apply_gap(self.first, self.last, self.reason, now_ms))
         if self.slot.host is not None:
             self.slot.host.lost(self.first, self.last)
+        if self.slot.outlets is not None:
+            self.slot.outlets.note()
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size

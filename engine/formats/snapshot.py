@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from engine.formats.forward import RouterBody
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.types import Reason, TopicConfig
 
@@ -155,6 +156,10 @@ class TopicImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Its records, ascending."""
     cursors: list[tuple[str, int, int]] = []
     """(name, seq, ts) of its cursors."""
+    routers: list[RouterBody] = []
+    """The routers into it."""
+    hops: list[tuple[int, int, int]] = []
+    """(first, last, how often forwarded) of its copies."""
     queue: Any = None
     """Of a queue: what is known of its jobs, and its counters (engine/queue/snapshot.py)."""
 

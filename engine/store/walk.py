@@ -46,7 +46,7 @@ from engine.wal.chain import Piece
 from engine.wal.reader import WINDOW, Window, body_of
 
 _ZEROS: Final = bytes(WINDOW)
-_KNOWN: Final = frozenset(set(map(int, FrameType)) - {FrameType.ROUTER_PUT, FrameType.ROUTER_DROP, FrameType.FORWARD})
+_KNOWN: Final = frozenset(map(int, FrameType))
 """Types that this version can replay."""
 NEXT_STEP: Final = (
     "Nothing was changed. Put the directory back from a backup; or see what is left with `topics fsck DIR` and save "

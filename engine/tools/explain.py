@@ -20,6 +20,7 @@ from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.segment.reader import SegmentFiles
 from engine.store.recovery import CorruptionGap, Frame, OpenedStore, open_store
+from engine.topic.block import DERIVED
 from engine.topic.floor import WHY
 from engine.topic.state import Topic
 from engine.types import Reason, WhyGone
@@ -191,6 +192,8 @@ def _locate(found: Explanation, fs: Fs, opened: OpenedStore, topic: Topic) -> No
         found.file, found.offset = segment.data_path, segment.data_offset + bounds[row]
         found.length, found.cold = bounds[row + 1] - bounds[row] - 1, segment.cold
         return
+    if block.shard == DERIVED:
+        return  # the log has the record that it is a copy of
     part, index = topic.tail.at(block, found.seq - block.first_seq)
     fragment = part.fragment(index)
     lsn, _, _ = block.frame_of(found.seq - block.first_seq)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from engine.formats.append import BadBody, decode_append_body
 from engine.formats.control import CreateBody, decode_control_body
+from engine.formats.forward import decode_forward, decode_router_drop, decode_router_put
 from engine.formats.frame import (
     CHECK_LEN,
     FRAME_ALIGN,
@@ -399,10 +400,32 @@ def describe(frame: LogFrame) -> str:
     header = frame.header
     if header.type == FrameType.APPEND:
         return f"seqs {header.first_seq}-{header.first_seq + header.records - 1}"
+    if header.type == FrameType.FORWARD:
+        return _forward(frame)
     body = frame.body.partition(b"\n")[0] if header.type == FrameType.DEAD_LETTER else frame.body
     try:
-        if header.type not in (FrameType.LEASE, FrameType.DEAD_LETTER):
+        if header.type == FrameType.ROUTER_PUT:
+            decode_router_put(body)
+        elif header.type == FrameType.ROUTER_DROP:
+            decode_router_drop(body)
+        elif header.type not in (FrameType.LEASE, FrameType.DEAD_LETTER):
             decode_control_body(header.type, body)
     except BadBody as error:
         return str(error)
     return body.decode("utf-8", "backslashreplace")
+
+
+def _forward(frame: LogFrame) -> str:
+    """What a Forward copies, and where to."""
+    try:
+        groups, _ = decode_forward(frame.body, frame.header.ts)
+    except BadBody as error:
+        return str(error)
+    said = []
+    for group in groups:
+        seqs = ",".join(f"{first}-{last}" for first, last, _ in group.ranges) or "nothing"
+        lost = f" behind {group.lost} lost" if group.lost else ""
+        dests = ", ".join(f"router {number} at seq {first}" for number, first, _ in group.landings)
+        said.append(f"seqs {seqs}{lost} by {dests}")
+    carried = f"; carries {frame.header.records} records" if frame.header.records else ""
+    return "; ".join(said) + carried

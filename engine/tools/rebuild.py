@@ -20,7 +20,7 @@ from engine.checkpoint.jobs import Copy, SnapshotJob
 from engine.checkpoint.plan import SEAL_BYTES_MIN, Group, has_own_files, to_tails
 from engine.checkpoint.sources import Readers, source_of
 from engine.clock import Clock
-from engine.core.images import Captured
+from engine.core.images import Captured, note_places
 from engine.core.replay import Replay
 from engine.core.slot import Slot
 from engine.errors import StoreDamaged, StoreIOError
@@ -199,6 +199,7 @@ class Rebuild:
         image.quiet = True
         image.reserved = slot.reserved
         image.segments = entries
+        note_places(image, slot, self._replay.catalog.routers)
         return Captured(image, topic.config, [], [], [])
 
     def _groups(self, topic: Topic) -> list[Group]:

@@ -35,6 +35,8 @@ OPEN_BYTES: Final = 8 * 1024
 """As `OPEN_RECORDS`, in bytes."""
 NOT_LOGGED: Final = -1
 """The shard of blocks that are in no log."""
+DERIVED: Final = -2
+"""The shard of blocks of copies: the log has where they come from, and not them, so they stay until they are sealed."""
 BARE_RECORDS: Final = 64
 """A read of this many tagged records without their tags makes the block keep what it cut."""
 WEIGHT_FIXED: Final = 700
@@ -174,7 +176,7 @@ class Block:
         self.live = count
         self.live_bytes = size
         self.shard = shard
-        self.lsns: array[int] | None = None if shard == NOT_LOGGED else array("Q", (lsn,))
+        self.lsns: array[int] | None = None if shard < 0 else array("Q", (lsn,))
         self.counts: Lens | None = None
         self.segment: Segment | None = None
         self.queued = self.sealing = False

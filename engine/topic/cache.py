@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from engine.errors import StoreDamaged
 from engine.fragment import Rendered, ts_of
 from engine.segment.segment import Segment
-from engine.topic.block import NOT_LOGGED, Block
+from engine.topic.block import DERIVED, NOT_LOGGED, Block
 from engine.topic.history import History
 from engine.types import Reason
 
@@ -51,6 +51,8 @@ class Cache:
         "_volatile",
         "bytes_held",
         "bytes_max",
+        "derived_held",
+        "derived_total",
         "history",
         "load",
         "lost",
@@ -65,6 +67,10 @@ class Cache:
         """Payload and arrays of all hot blocks, and what is kept of sealed ones."""
         self.lost: dict[Reason, int] = dict.fromkeys(Reason, 0)
         """Live records that topics have lost to their caps and to age, in all."""
+        self.derived_held = 0
+        """The part of it that the log has in other words (copies), and that stays until a checkpoint seals it."""
+        self.derived_total = 0
+        """As many bytes of that have ever come."""
         self.volatile_held = 0
         """The part of it that is in no log."""
         self.history = History(self)
@@ -120,12 +126,26 @@ class Cache:
         self.volatile_held += block.weight
         self._volatile.append((topic, block))
 
+    def hold_derived(self, block: Block) -> None:
+        """The same for a block of copies, which keeps its payload until it is sealed."""
+        self.bytes_held += block.weight
+        self.derived_held += block.weight
+        self.derived_total += block.weight
+
+    def grow_kept(self, shard: int, weight: int) -> None:
+        """A block of these, which `bytes_held` knows of already, holds so much more."""
+        if shard == NOT_LOGGED:
+            self.volatile_held += weight
+        elif shard == DERIVED:
+            self.derived_held += weight
+            self.derived_total += weight
+
     def grow(self, block: Block, weight: int) -> None:
         """A hot block holds so much more."""
         block.weight += weight
         self.bytes_held += weight
-        if block.shard == NOT_LOGGED:
-            self.volatile_held += weight
+        if block.shard < 0:
+            self.grow_kept(block.shard, weight)
 
     def remove(self, block: Block) -> None:
         """A block is no topic's any more."""
@@ -157,6 +177,8 @@ class Cache:
         self.bytes_held -= block.weight
         if block.shard == NOT_LOGGED:
             self.volatile_held -= block.weight
+        elif block.shard == DERIVED:
+            self.derived_held -= block.weight
 
     def shrink(self) -> tuple[int, int]:
         """Give back memory until the bound holds; (records, bytes) that ephemeral topics have lost by it."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from engine.fragment import Rendered
-from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
+from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, DERIVED, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
 from engine.topic.history import Part
 
@@ -77,8 +77,8 @@ class Tail:
                     block.weight += more
                     cache = self.cache
                     cache.bytes_held += more
-                    if location is None:
-                        cache.volatile_held += more
+                    if shard < 0:
+                        cache.grow_kept(shard, more)
                     return
                 block.close()
         block = Block(first_seq, rendered, ts, shard, lsn, size)
@@ -86,6 +86,8 @@ class Tail:
         self._firsts.append(first_seq)
         if shard == NOT_LOGGED:
             self.cache.hold_volatile(block, topic)
+        elif shard == DERIVED:
+            self.cache.hold_derived(block)
         else:
             self.cache.hold(block, self)
 

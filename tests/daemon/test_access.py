@@ -32,6 +32,10 @@ WRITE_WITH_CONFIG: Final = {**WRITE, "config": {"cap_records": 1_000_000}}
 ROWS: Final[list[tuple[str, str, Any, set[str], str]]] = [
     ("GET", "/v0/topics", None, {"read"}, "list"),
     ("GET", "/v0/topics/:topic", None, {"read"}, "name"),
+    ("GET", "/v0/routers", None, {"read"}, "list"),
+    ("GET", "/v0/routers/:topic>", None, {"read"}, "name"),
+    ("PUT", "/v0/routers/:topic>", {"source": ":topic", "dest": ":topic2"}, {"admin"}, "name"),
+    ("DELETE", "/v0/routers/:topic>", None, {"delete"}, "name"),
     ("PUT", "/v0/topics/:topic", {}, {"admin"}, "name"),
     ("DELETE", "/v0/topics/:topic", None, {"delete"}, "name"),
     ("POST", "/v0/topics/:topic", WRITE, {"write"}, "name"),
@@ -90,6 +94,8 @@ def daemon() -> Iterator[DaemonProcess]:
             assert ask(process, "POST", f"/v0/topics/{name}", WRITE, "full").status == 201
         for name in (MINE, FOREIGN):
             assert ask(process, "PUT", f"/v0/topics/{name}/cursors/place", {"seq": 1}, "full").status == 201
+            router = {"source": name, "dest": name + "2"}
+            assert ask(process, "PUT", f"/v0/routers/{name}>", router, "full").status == 201
         for name in QUEUES:
             assert ask(process, "PUT", f"/v0/topics/{name}", {"type": "queue"}, "full").status == 201
         yield process
@@ -119,7 +125,8 @@ def _as_param(found: re.Match[str]) -> str:
 def test_the_table_has_a_row_for_each_route() -> None:
     routes = {("/" + "/".join(path), method) for path, methods in ROUTES.items() for method in methods}
     rows = {
-        (re.sub("(records/1|cursors/[a-z]+)$", _as_param, path).partition("?")[0], method) for method, path, *_ in ROWS
+        (re.sub("(records/1|cursors/[a-z]+|routers/:topic>)$", _as_param, path).partition("?")[0], method)
+        for method, path, *_ in ROWS
     }
     assert routes == rows
 

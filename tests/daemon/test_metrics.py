@@ -53,6 +53,7 @@ def daemon() -> Iterator[DaemonProcess]:
         assert process.ask(request("GET", "/v0/topics/none")).status == 404
         assert process.ask(request("GET", "/nothing")).status == 404
         process.ask(request("PUT", "/v0/topics/capped/cursors/reader", {"seq": 1}))
+        process.ask(request("PUT", "/v0/routers/capped%3Esynced", {"source": "capped", "dest": "synced"}))
         for name in ("a", "b", "c"):
             process.ask(post(f"/v0/topics/{name}", {"records": [{"data": 1}]}))
         yield process
@@ -98,6 +99,8 @@ def test_the_figures_are_those_of_what_was_done(daemon: DaemonProcess) -> None:
     assert value(families, "topics_topic_head_seq", topic="capped") == 3
     assert value(families, "topics_topic_records", topic="capped") == 2
     assert value(families, "topics_cursor_lag", topic="capped", cursor="reader") == 2
+    assert value(families, "topics_routers") == 1
+    assert value(families, "topics_router_lag", router="capped>synced") == 0
     assert value(families, "topics_ready") == value(families, "topics_recovery_progress") == 1
     assert value(families, "topics_metrics_truncated") == 0
     assert value(families, "process_open_fds") > 5
@@ -170,6 +173,9 @@ def test_a_key_that_is_limited_sees_nothing_of_other_names() -> None:
             daemon.ask(post(f"/v0/topics/{name}", body, "Authorization: Bearer full"))
             cursor = request("PUT", f"/v0/topics/{name}/cursors/c", {"seq": 1}, "Authorization: Bearer full")
             assert daemon.ask(cursor).status == 201
+        ends = {"source": "mine.a", "dest": "mine.b"}
+        made = daemon.ask(request("PUT", "/v0/routers/mine.r", ends, "Authorization: Bearer full"))
+        assert made.status == 201
         assert daemon.ask(request("GET", "/v0/metrics")).status == 401
         assert daemon.ask(request("GET", "/v0/metrics", None, "Authorization: Bearer writer")).status == 403
         everything, mine = scrape(daemon, "full"), scrape(daemon, "mine")

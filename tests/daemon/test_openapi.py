@@ -112,6 +112,7 @@ def fill(path: str, *, queue: bool) -> str:
         .replace("{seq}", "1")
         .replace("{name}", "place")
         .replace("{id}", "none")
+        .replace("{router}", "copying")
     )
 
 

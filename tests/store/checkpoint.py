@@ -26,7 +26,11 @@ def checkpoint(core: Core, fs: Fs, number: int, *, own_files: bool = False, sync
     cuts = [cut_of(shard) for shard in core.wal.shards]
     slots = list(core.catalog.by_id.values())
     tails = {slot.topic.id: slot.topic.tail for slot in slots}
-    taken = [found for slot in slots if (found := capture(slot, core.wal.shards[slot.shard].tip_lsn)) is not None]
+    taken = [
+        found
+        for slot in slots
+        if (found := capture(slot, core.wal.shards[slot.shard].tip_lsn, core.catalog.routers)) is not None
+    ]
     globals_ = Globals(
         number=number,
         predecessor=number - 1,

@@ -217,6 +217,7 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         warnings: list[str] = []
     else:
         request, wait_ms, warnings = _read_body(daemon, head, body, lines)
+    daemon.drain(head.name)
     daemon.reading()
     page = daemon.engine.page(head.name, request)
     daemon.touch(head.name)
@@ -454,6 +455,7 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)
     if daemon.draining:
         wait_ms = 0
+    daemon.drain(*requests)
     daemon.reading()
     pages = ManyPages(daemon, requests, max_bytes)
     bounds = (min_bytes, max_bytes, wait_ms)

@@ -219,6 +219,7 @@ def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
         match=None if read.match is None else parse_match(read.match),
         max_bytes=min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES),
     )
+    daemon.drain(head.name)
     waiter = daemon.engine.queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
     daemon.touch(head.name)
     ClaimExchange(daemon, connection, head, waiter, warnings, started_ns)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def get_record(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
     """`GET /v0/topics/:t/records/:seq`: the record's bytes as they are, so nothing of ours is put into them."""
     seq = number(head.param, "seq", 0, U64_MAX)
+    daemon.drain(head.name)
     daemon.reading()
     record = daemon.engine.record(head.name, seq)
     daemon.touch(head.name)

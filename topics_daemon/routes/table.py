@@ -30,6 +30,7 @@ from topics_daemon.routes import (
     openapi,
     queue,
     records,
+    routers,
     topics,
     watch,
     work,
@@ -95,6 +96,12 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         "GET": Route(handler=exports.list_pins, scope=Scope.ADMIN, whole=True),
     },
     ("v0", "admin", "exports", _ANY_PARAM): {"DELETE": Route(handler=exports.unpin, scope=Scope.ADMIN, whole=True)},
+    ("v0", "routers"): {"GET": Route(handler=routers.list_routers, scope=Scope.READ)},
+    ("v0", "routers", _ANY_PARAM): {
+        "GET": Route(handler=routers.get_router, scope=Scope.READ),
+        "PUT": Route(handler=routers.put_router, scope=Scope.ADMIN, body=Body.REQUIRED),
+        "DELETE": Route(handler=routers.drop_router, scope=Scope.DELETE),
+    },
     ("v0", "topics"): {"GET": Route(handler=topics.list_topics, scope=Scope.READ)},
     ("v0", "topics", _ANY_NAME): {
         "GET": Route(handler=topics.get_topic, scope=Scope.READ),

@@ -109,6 +109,7 @@ def get_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
     """`GET /v0/topics/:t[?touch=false]`."""
     warnings: list[str] = []
     check_names(head.query, _STATE_QUERY, warnings)
+    daemon.drain(head.name)
     daemon.reading()
     touch = flag(head.query, "touch", True)
     state = daemon.engine.state(head.name, touch=touch)
@@ -135,7 +136,10 @@ def list_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     size = page_size(query, daemon.limits)
     after = read_list_cursor(query["cursor"], is_topic_name) if "cursor" in query else ""
     daemon.reading()
-    states, following = _listed(daemon, head.caller.ranges(query.get("prefix", "")), size, after)
+    ranges = head.caller.ranges(query.get("prefix", ""))
+    states, following = _listed(daemon, ranges, size, after)
+    daemon.drain(*(state.topic for state in states))
+    states, following = _listed(daemon, ranges, size, after)
     rows = [_row(state) for state in states]
     page: dict[str, Any] = {}
     if following is not None:

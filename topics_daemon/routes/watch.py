@@ -76,6 +76,7 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     if not 1 <= len(read.topics) <= maximum:
         raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
     shape = read_shape(read, daemon.limits)
+    daemon.drain(*filter(head.caller.allows, read.topics))
     places, shown = read_places(daemon, head.caller, read.topics, lenient, warnings)
     session = daemon.sessions.add(head.caller, places, shape, heartbeat_of(read.heartbeat_ms))
     answer: dict[str, Any] = {

@@ -1,0 +1,159 @@
+"""What routers change: copies that will be readable, and routers that will be there, changed or gone.
+
+A Forward frame lies in the log of the source and is applied in each dest by itself, in the order of what is pending
+there, when the dest's class has its condition. The router's cursor moves with it. Where source and dest live on one
+shard that condition is the same as for a write. Else the frame is synced before its copies show, whatever the class:
+the dest's own log knows nothing of it, so nobody may have seen what the source's may lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engine.core.catalog import Catalog
+from engine.core.slot import Slot
+from engine.core.staged import Staged, StagedElsewhere
+from engine.core.ticket import Ticket
+from engine.routers.copies import Item, Run
+from engine.routers.hops import Hops
+from engine.routers.router import Router, RouterSpec
+from engine.topic.block import DERIVED
+from engine.types import Durability, Reason
+
+
+class RouterPut(NamedTuple):
+    """The answer to a PUT of a router."""
+
+    router: Router
+    created: bool
+    spec: RouterSpec
+
+
+def apply_copies(
+    catalog: Catalog, slot: Slot, router: Router, items: list[Item], to: int, ts: int, *, logged: bool = True
+) -> None:
+    """Copies and gaps appear in a dest, and its router moves on; the same live and at replay. What goes into an
+    ephemeral topic is not `logged`."""
+    topic, host = slot.topic, slot.host
+    records, size = topic.count, topic.bytes
+    location = (DERIVED, 0) if logged else None
+    for item in items:
+        first = topic.head + 1
+        if isinstance(item, Run):
+            count = len(item.rendered.strides)
+            topic.apply_append(first, item.rendered, item.ts, location)
+            if slot.hops is None:
+                slot.hops = Hops()
+            slot.hops.add(first, first + count - 1, item.hops)
+            router.forwarded += count
+            catalog.census.forwarded += count
+            if host is not None:
+                host.appended(count)
+            continue
+        if host is not None:
+            host.age(ts)
+        topic.apply_gap(first, first + item - 1, Reason.SOURCE_TRIM, ts)
+        if host is not None:
+            host.lost(first, first + item - 1)
+    router.cursor = to
+    catalog.records_live += topic.count - records
+    catalog.bytes_live += topic.bytes - size
+
+
+class StagedForward(StagedElsewhere):
+    """One pass of one router, on its way into the dest."""
+
+    __slots__ = ("_applied", "_items", "_logged", "_to", "_ts", "count", "last_ts", "router", "sizes")
+
+    def __init__(
+        self,
+        slot: Slot,
+        router: Router,
+        shard: int,
+        items: list[Item],
+        to: int,
+        ts: int,
+        sizes: tuple[int, int],
+        applied: Callable[[], None],
+    ) -> None:
+        """`shard` is the source's, `sizes` the records and bytes that are staged, `applied` is told in the end."""
+        super().__init__(slot, shard)
+        self._logged = slot.config.durability is not Durability.EPHEMERAL
+        self.router = router
+        self._items = items
+        self._to = to
+        self._ts = ts
+        self.sizes = sizes
+        self._applied = applied
+        self.count = sum(len(item.rendered.strides) if isinstance(item, Run) else item for item in items)
+        self.last_ts = max((item.ts for item in items if isinstance(item, Run)), default=0)
+
+    @property
+    def loses(self) -> bool:
+        """Whether it lets the dest age: a gap does, at the time of the frame."""
+        return any(not isinstance(item, Run) for item in self._items)
+
+    def apply(self, catalog: Catalog, now_ms: int) -> None:
+        slot = self.slot
+        before = slot.topic.head
+        apply_copies(catalog, slot, self.router, self._items, self._to, self._ts, logged=self._logged)
+        staged_records, staged_bytes = self.sizes
+        slot.staged_records -= staged_records
+        slot.staged_bytes -= staged_bytes
+        catalog.bytes_staged -= staged_bytes
+        if self.shard != slot.shard and self._logged:
+            # They are on disk, though no sync of the dest's own shard ever says so.
+            last = slot.topic.head
+            slot.syncing = last if slot.syncing == before else slot.syncing
+            slot.synced = last if slot.synced == before else slot.synced
+        if slot.outlets is not None:
+            slot.outlets.note()
+        self._applied()
+
+
+class StagedRouter(Staged):
+    """A router that will be there, or have another definition."""
+
+    __slots__ = ("_created", "_older", "_router", "_spec")
+
+    def __init__(
+        self,
+        slot: Slot,
+        ticket: Ticket[RouterPut],
+        router: Router,
+        spec: RouterSpec,
+        created: bool,
+        older: Router | None,
+    ) -> None:
+        """`older` is the router whose name it takes."""
+        super().__init__(slot, ticket)
+        self._router = router
+        self._spec = spec
+        self._created = created
+        self._older = older
+
+    def apply(self, catalog: Catalog, now_ms: int) -> RouterPut:
+        router = self._router
+        router.spec = self._spec
+        router.active = True
+        if self._older is not None:
+            catalog.routers.left(self._older)
+        source = catalog.by_id.get(router.source)
+        if source is not None and source.outlets is not None:
+            source.outlets.note()
+        return RouterPut(router, self._created, self._spec)
+
+
+class StagedRouterDrop(Staged):
+    """A router that is gone."""
+
+    __slots__ = ("_router",)
+
+    def __init__(self, slot: Slot, ticket: Ticket[bool], router: Router) -> None:
+        super().__init__(slot, ticket)
+        self._router = router
+
+    def apply(self, catalog: Catalog, now_ms: int) -> bool:
+        catalog.routers.left(self._router)
+        return True

@@ -1,0 +1,435 @@
+"""Routers at every cut: after each change of the disk the process is killed, and the power fails; what a start finds
+is held against what clients saw, then it goes on until every router is idle, and is held against the sources.
+
+Nothing is copied twice, nothing is skipped, what was seen in a dest stays the same record at the same seq and time,
+and times never fall. Of `disk` topics a power failure may take the last moments; even then nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from engine.commands import Batch, DeleteSelector
+from engine.core import Core, Ticket
+from engine.core.jobs import outcome
+from engine.routers.router import RouterSpec
+from engine.topic.history import NotCached
+from engine.types import ConfigChanges, Discard, Durability, Match, Reason
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
+from tests.sim.media import ALL, Cut
+from tests.sim.world import TINY
+
+SHARDED = TINY.__class__(**{**{name: getattr(TINY, name) for name in TINY.__struct_fields__}, "wal_shards": 3})
+Seen = dict[tuple[str, int], bytes]
+
+
+@dataclass
+class Told:
+    """What clients know: records that they were shown, and what they took away."""
+
+    seen: Seen = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    """Values that were deleted, or may have been."""
+    acked: set[int] = field(default_factory=set)
+
+    def copy(self) -> Told:
+        return Told(dict(self.seen), set(self.gone), set(self.acked))
+
+
+class Net:
+    """A store with topics and routers between them."""
+
+    def __init__(self, disk: FakeDisk, clock: ManualClock, settings: Any, durability: Durability) -> None:
+        self.disk, self.clock, self.settings, self.durability = disk, clock, settings, durability
+        self.told = Told()
+        self.value = 0
+        self.core = Core.open(disk, clock, settings)
+
+    def step(self, ms: float = 0.5) -> None:
+        drive(self.core, self.disk, self.clock, ms)
+        self.look()
+
+    def look(self) -> None:
+        """A reader sees everything there is; what is in memory alone is nothing to rely on."""
+        self.told.seen.update({key: line for key, line in records(self.core).items() if key[0] != "m"})
+
+    def wait(self, ticket: Ticket[Any]) -> Any:
+        for _ in range(400):
+            if ticket.done:
+                return ticket.value()
+            self.step()
+        raise AssertionError("an answer never comes")
+
+    def restart(self, how: str) -> None:
+        look, self.disk.on_step = self.disk.on_step, None
+        if how == "stop":
+            self.core.close()
+        self.disk = self.disk.killed()
+        self.disk.on_step = look
+        self.clock = self.clock.restart()
+        self.core = Core.open(self.disk, self.clock, self.settings)
+
+    # -- what clients do
+
+    def topics(self, *names: str, **config: Any) -> None:
+        for name in names:
+            self.wait(self.core.put_topic(name, ConfigChanges(durability=self.durability, **config)))
+
+    def router(self, source: str, dest: str, *, earliest: bool = True, **spec: Any) -> None:
+        self.wait(self.core.routers.put(f"{source}>{dest}", source, dest, RouterSpec(**spec), earliest=earliest))
+
+    def write(self, topic: str, count: int = 1, *, tag: str | None = None) -> None:
+        values = list(range(self.value + 1, self.value + count + 1))
+        self.value += count
+        tags: list[str | None] | None = None if tag is None else [tag] * count
+        self.wait(self.core.append(topic, Batch([b"%d" % value for value in values], tags=tags)))
+        self.told.acked.update(values)
+
+    def delete(self, topic: str, *values: int) -> None:
+        self.told.gone.update(values)
+        seqs = tuple(seq for (name, seq), line in records(self.core).items() if name == topic and data(line) in values)
+        self.wait(self.core.delete(topic, DeleteSelector(seqs=seqs)))
+
+    def idle(self, steps: int = 60) -> None:
+        settle(self.core, self.disk, self.clock, steps)
+        self.look()
+
+
+def drive(core: Core, disk: FakeDisk, clock: ManualClock, ms: float = 0.5) -> None:
+    clock.tick(ms)
+    core.advance()
+    core.turn()
+    while core.route():
+        pass
+    for slot, job in list(core.forwarding.lacking.items()):
+        core.read_done(job, outcome(job, disk))
+        core.forwarding.again(slot, None)
+    while (sync := core.sync_job()) is not None:
+        core.sync_done(sync, outcome(sync, disk))
+    while (chore := core.chore()) is not None:
+        core.chore_done(chore, outcome(chore, disk))
+    while core.keep_step():
+        pass
+    if (work := core.keep_job()) is not None:
+        core.keep_done(work, outcome(work, disk))
+    core.fresh.clear()
+
+
+def settle(core: Core, disk: FakeDisk, clock: ManualClock, steps: int = 60) -> None:
+    """Go on until nothing moves any more."""
+    for _ in range(steps):
+        drive(core, disk, clock, 25)
+        moving = any(one.lag and one.blocked != "topic_full" for one in core.routers.page("", 100, "")[0])
+        if not (core.busy or core.keeper.active or moving):
+            return
+
+
+def records(core: Core) -> Seen:
+    """Every live record of every topic."""
+    found: Seen = {}
+    for name, slot in core.catalog.visible.items():
+        topic = slot.topic
+        for first, last in topic.live_runs(topic.earliest_seq, topic.head):
+            for seq in range(first, last + 1):
+                while True:
+                    try:
+                        found[name, seq] = core.record(name, seq)
+                        break
+                    except NotCached as lack:
+                        core.read_done(lack.job, outcome(lack.job, core.fs))
+    return found
+
+
+def data(line: bytes) -> int:
+    value: int = json.loads(line)["data"]
+    return value
+
+
+def values(found: Seen, topic: str) -> list[int]:
+    """What the records of a topic hold, by seq."""
+    return [data(line) for (name, _), line in sorted(found.items()) if name == topic]
+
+
+def check_order(found: Seen, told: Told, sources: dict[str, str]) -> None:
+    """Times never fall, no value is there twice, and copies keep the order of their source."""
+    for topic in {name for name, _ in found}:
+        lines = [json.loads(line) for (name, _), line in sorted(found.items()) if name == topic]
+        times = [line["$ts"] for line in lines]
+        assert times == sorted(times), f"times of {topic} fall"
+        held = [line["data"] for line in lines]
+        assert len(set(held)) == len(held), f"{topic} holds a record twice: {held}"
+    for dest, source in sources.items():
+        place = {value: index for index, value in enumerate(values(found, source))}
+        order = [place[value] for value in values(found, dest) if value in place]
+        assert order == sorted(order), f"copies of {source} in {dest} are out of order"
+
+
+def check_seen(found: Seen, told: Told) -> None:
+    """What was seen is there unchanged, or was taken away."""
+    for key, line in told.seen.items():
+        if key in found:
+            assert found[key] == line, "a record that was seen is another one"
+        else:
+            assert data(line) in told.gone, f"{key} was seen and is gone"
+
+
+Scenario = Callable[[Net], dict[str, str]]
+"""Plays, and says which topic has its copies from where; what it may lose it puts into `told.gone`."""
+
+
+def chain(net: Net) -> dict[str, str]:
+    """a → b → c, with writes and a delete in between, a checkpoint, and a kill."""
+    net.topics("a", "b", "c")
+    net.router("a", "b")
+    net.router("b", "c")
+    net.write("a", 3)
+    net.write("b", 2)
+    net.step()
+    net.write("a", 2)
+    net.delete("a", 2)
+    net.wait(net.core.checkpoint())
+    net.write("a", 70)
+    net.write("c")
+    net.restart("kill")
+    net.write("b")
+    net.write("a", 2)
+    net.wait(net.core.checkpoint())
+    net.wait(net.core.checkpoint())
+    net.write("a", 2)
+    return {"b": "a", "c": "b"}
+
+
+def cycle(net: Net) -> dict[str, str]:
+    """a → b → c → a: each record goes round once."""
+    net.topics("a", "b", "c")
+    net.router("a", "b")
+    net.router("b", "c")
+    net.router("c", "a", allow_cycle=True)
+    net.write("a", 2)
+    net.write("b", 2)
+    net.step()
+    net.write("c", 2)
+    net.wait(net.core.checkpoint())
+    net.write("a", 2)
+    net.restart("kill")
+    net.write("c", 2)
+    net.write("b", 2)
+    net.wait(net.core.checkpoint())
+    net.write("b", 2)
+    return {}
+
+
+def fan_out(net: Net) -> dict[str, str]:
+    """One source, several dests: with a filter, one that is dropped and made again, one in memory alone."""
+    net.topics("a", "b", "c")
+    net.wait(net.core.put_topic("m", ConfigChanges(durability=Durability.EPHEMERAL)))
+    net.write("a", 2, tag="x")
+    net.router("a", "b")
+    net.router("a", "c", filter=Match("Eq", "x"), preserve_tag=False, preserve_node=False)
+    net.router("a", "m")
+    net.write("a", 2)
+    net.write("a", 2, tag="x")
+    net.wait(net.core.checkpoint())
+    net.wait(net.core.routers.drop("a>b"))
+    net.write("a", 2)
+    net.router("a", "b", earliest=False)
+    net.write("a", 2, tag="x")
+    net.restart("kill")
+    net.write("a", 2, tag="x")
+    return {"b": "a", "c": "a"}
+
+
+def blocked(net: Net) -> dict[str, str]:
+    """A dest that is full makes its router wait, and what is freed is used."""
+    net.topics("a")
+    net.topics("b", cap_records=3, discard=Discard.REJECT)
+    net.router("a", "b")
+    net.write("a", 5)
+    net.step()
+    net.step()
+    assert net.core.routers.get("a>b").blocked == "topic_full"
+    net.delete("b", 1, 2)
+    net.told.gone.update((1, 2))
+    net.step(30)
+    net.restart("kill")
+    net.write("a", 1)
+    net.step(30)
+    net.delete("b", 3)
+    net.step(30)
+    net.wait(net.core.checkpoint())
+    net.delete("b", 4, 5)
+    net.step(30)
+    net.idle()
+    return {"b": "a"}
+
+
+def trim(net: Net) -> dict[str, str]:
+    """A source that lets go of records before its router has come to them: as many are a gap in the dest."""
+    net.topics("a", cap_records=4)
+    net.topics("b", cap_records=6, discard=Discard.REJECT)
+    net.told.gone.update(range(1, 100))
+    net.router("a", "b")
+    net.write("a", 3)
+    net.step()
+    net.write("a", 9)
+    net.step(30)
+    net.delete("b", 1, 2, 3)
+    net.step(30)
+    net.wait(net.core.checkpoint())
+    net.write("a", 5)
+    net.restart("kill")
+    net.delete("b", 9, 10)
+    net.step(30)
+    net.write("a", 3)
+    return {"b": "a"}
+
+
+def sealed(net: Net) -> dict[str, str]:
+    """A router that begins with history which lies in segments, while its source loses some of it."""
+    net.topics("a", "b")
+    for _ in range(8):
+        net.write("a", 10)
+    net.wait(net.core.checkpoint())
+    net.wait(net.core.checkpoint())
+    net.delete("a", *range(11, 21))
+    net.router("a", "b")
+    net.step()
+    net.write("a", 2)
+    net.wait(net.core.checkpoint())
+    net.restart("kill")
+    net.write("a", 2)
+    return {"b": "a"}
+
+
+def taken_down(net: Net) -> dict[str, str]:
+    """While a checkpoint takes topics down one by one, routers go on, and records of the source go."""
+    net.topics("d", "s")
+    net.router("s", "d")
+    for round_ in range(3):
+        net.write("s", 4)
+        done = net.core.checkpoint()
+        while not done.done:
+            net.core.keep_step()
+            net.core.turn()
+            net.core.route()
+            value = net.value + 1
+            net.value = value
+            appended = net.core.append("s", Batch([b"%d" % value]))
+            net.core.turn()
+            net.core.route()
+            net.told.gone.add(value - 1)
+            found = [seq for (name, seq), line in records(net.core).items() if name == "s" and data(line) == value - 1]
+            deleted = net.core.delete("s", DeleteSelector(seqs=tuple(found)))
+            if (work := net.core.keep_job()) is not None:
+                net.core.keep_done(work, outcome(work, net.disk))
+            net.wait(appended)
+            net.wait(deleted)
+            net.told.acked.add(value)
+        if round_ == 1:
+            net.restart("kill")
+    return {"d": "s"}
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "chain": chain,
+    "cycle": cycle,
+    "fan-out": fan_out,
+    "blocked": blocked,
+    "trim": trim,
+    "sealed": sealed,
+    "taken-down": taken_down,
+}
+
+
+def check_idle(found: Seen, told: Told, name: str, core: Core, *, exact: bool = True) -> None:
+    """Once the routers have nothing to do: everything is where it belongs."""
+    if name == "cycle" and not exact:
+        return
+    if name == "cycle":
+        for topic in ("a", "b", "c"):
+            assert set(values(found, topic)) >= told.acked, f"{topic} lacks {told.acked - set(values(found, topic))}"
+        return
+    for router in core.routers.page("", 100, "")[0]:
+        assert not router.lag or router.blocked, router
+        held, wanted = set(values(found, router.dest)), set(values(found, router.source))
+        if name in ("fan-out", "blocked", "trim"):
+            continue
+        assert wanted <= held, f"{router.dest} lacks {sorted(wanted - held)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
+@pytest.mark.parametrize("settings", [TINY, SHARDED], ids=["one shard", "three shards"])
+def test_routers_at_every_cut(settings: Any, durability: Durability, name: str) -> None:
+    play(settings, durability, name)
+
+
+def play(settings: Any, durability: Durability, name: str) -> int:
+    """Play a scenario, and check every image; returns how many there were."""
+    disk, clock = FakeDisk(), ManualClock()
+    net = Net(disk, clock, settings, durability)
+    images: list[tuple[FakeDisk, Told, bool]] = []
+
+    def look(seen: FakeDisk, _what: str) -> None:
+        seen.on_step = None
+        told = net.told.copy()
+        images.append((seen.killed(), told, False))
+        if len(images) % 4 < 2:
+            images.append((seen.powered_off(Cut(0 if len(images) % 8 < 4 else ALL), "boot-9"), told, True))
+        seen.on_step = look
+
+    disk.on_step = look
+    sources = SCENARIOS[name](net)
+    net.disk.on_step = None
+    net.idle()
+    check_seen(records(net.core), net.told)
+    check_order(records(net.core), net.told, sources)
+    check_idle(records(net.core), net.told, name, net.core)
+    for image, told, power in images:
+        check(image, net, told, name, sources, power=power)
+    return len(images)
+
+
+def check(image: FakeDisk, net: Net, told: Told, name: str, sources: dict[str, str], *, power: bool) -> None:
+    clock = net.clock.reboot() if power else net.clock.restart()
+    core = Core.open(image, clock, net.settings)
+    found = records(core)
+    told.gone |= net.told.gone  # a deletion that was on its way may be there
+    exact = not power or net.durability is Durability.FSYNC
+    if exact:
+        check_seen(found, told)
+    check_order(found, told, sources)
+    settle(core, image, clock)
+    found = records(core)
+    if exact:
+        check_seen(found, told)
+    check_order(found, told, sources)
+    check_idle(found, told, name, core, exact=exact)
+    again = Core.open(image.killed(), clock.restart(), net.settings)
+    assert {key: line for key, line in records(again).items() if key[0] != "m"} == {
+        key: line for key, line in found.items() if key[0] != "m"
+    }
+    states = [(one.router, one.cursor, one.forwarded_total) for one in core.routers.page("", 100, "")[0]]
+    assert states == [(one.router, one.cursor, one.forwarded_total) for one in again.routers.page("", 100, "")[0]]
+
+
+def test_what_a_source_lost_is_a_gap_of_as_many() -> None:
+    net = Net(FakeDisk(), ManualClock(), TINY, Durability.DISK)
+    net.topics("a", cap_records=2)
+    net.topics("b")
+    net.router("a", "b", earliest=False)
+    net.core.forwarding.forwards.held = True
+    net.write("a", 5)
+    net.core.forwarding.forwards.held = False
+    net.idle()
+    assert values(records(net.core), "b") == [4, 5]
+    topic = net.core.catalog.visible["b"].topic
+    assert (topic.head, topic.earliest_seq) == (5, 4)
+    assert topic.floor.ranges() == [(3, Reason.SOURCE_TRIM)]

@@ -1,0 +1,205 @@
+"""Routers on the wire (http-api.md §9): made, changed, shown, listed and dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from engine.core import Ticket
+from engine.core.forwarded import RouterPut
+from engine.core.routers import RouterState, check_router_name
+from engine.errors import Code, Refused, TopicsError
+from engine.names import is_router_name
+from engine.routers.router import RouterSpec, filter_shown
+from engine.types import parse_match
+from topics_daemon.answers import json_answer
+from topics_daemon.auth import Caller, forbidden_name
+from topics_daemon.decode import check_names, decode
+from topics_daemon.exchange import Exchange
+from topics_daemon.gauges import shows_router
+from topics_daemon.head import Head
+from topics_daemon.routes.asked import list_cursor, page_size, read_list_cursor
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+    from topics_daemon.exchange import Requester
+
+
+class RouterIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body that makes a router."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    start: Literal["now", "earliest"] = "now"
+
+
+ROUTER: Final = msgspec.json.Decoder(RouterIn)
+
+
+def shown(state: RouterState) -> dict[str, Any]:
+    """A router's definition."""
+    spec = state.spec
+    definition = {"source": state.source, "dest": state.dest, **msgspec.structs.asdict(spec)}
+    definition["filter"] = filter_shown(spec.filter)
+    return definition
+
+
+def state_shown(state: RouterState) -> dict[str, Any]:
+    """A router, and how far it is."""
+    return {
+        "router": state.router,
+        **shown(state),
+        "forwarded_total": state.forwarded_total,
+        "cursor": state.cursor,
+        "lag": state.lag,
+        "blocked": state.blocked,
+    }
+
+
+def _masked(caller: Caller, error: TopicsError) -> TopicsError:
+    """A refusal as this caller may see it: without names that are not its own."""
+    detail = error.detail or {}
+    names = [*detail.get("cycle", ()), *(detail[name] for name in ("router", "source") if name in detail)]
+    if error.code not in (Code.ROUTER_CYCLE, Code.TOPIC_EXISTS_INCOMPATIBLE) or all(map(caller.allows, names)):
+        return error
+    kept = {name: value for name, value in detail.items() if name not in ("cycle", "router", "source")}
+    return Refused(error.code, "this conflicts with routers of topics that the key may not use", kept or None)
+
+
+class PutRouterExchange(Exchange):
+    """A router on its way to the disk."""
+
+    __slots__ = ("daemon", "warnings")
+
+    daemon: Daemon
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[RouterPut]) -> None:
+        """Give the answer of the engine."""
+        assert self.head is not None
+        if ticket.error is not None:
+            self.fail(_masked(self.head.caller, ticket.error))
+            return
+        put = ticket.value()
+        answer: dict[str, Any] = {
+            "router": put.router.name,
+            "created": put.created,
+            **shown(self.daemon.engine.routers.shown(put.router, put.spec)),
+            "performance": {"fsync_ms": ticket.sync_ns / 1e6},
+        }
+        self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
+
+
+class DropRouterExchange(Exchange):
+    """A router that goes."""
+
+    __slots__ = ("warnings",)
+
+    warnings: list[str]
+
+    def answered(self, ticket: Ticket[bool]) -> None:
+        """Give the answer of the engine."""
+        if ticket.error is not None:
+            self.fail(ticket.error)
+            return
+        assert self.head is not None
+        answer = {
+            "router": self.head.param,
+            "deleted": ticket.value(),
+            "performance": {"fsync_ms": ticket.sync_ns / 1e6},
+        }
+        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
+
+
+def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
+    """`PUT /v0/routers/:r`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    read = decode(ROUTER, body, daemon.limits, warnings)
+    caller = head.caller
+    caller.check(check_router_name(head.param))
+    for name in (read.source, read.dest):
+        caller.check(name)
+    spec = RouterSpec(
+        preserve_node=read.preserve_node,
+        preserve_tag=read.preserve_tag,
+        create_dest=read.create_dest,
+        filter=None if read.filter is None else parse_match(read.filter),
+        allow_cycle=read.allow_cycle,
+        guarantee=read.guarantee,
+    )
+    _check_known(daemon, head)
+    try:
+        ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec, earliest=read.start == "earliest")
+    except TopicsError as error:
+        raise _masked(caller, error) from error
+    exchange = PutRouterExchange(connection, head, started_ns)
+    exchange.daemon, exchange.warnings = daemon, warnings
+    daemon.follow(ticket, exchange.answered)
+
+
+def _check_known(daemon: Daemon, head: Head) -> None:
+    """Raise the 403 for a router that is there already between topics which the caller may not use."""
+    router = daemon.engine.catalog.routers.by_name.get(head.param)
+    if router is not None and not shows_router(head.caller, daemon.engine.routers.shown(router)):
+        raise forbidden_name()
+
+
+def drop_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
+    """`DELETE /v0/routers/:r`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    head.caller.check(check_router_name(head.param))
+    _check_known(daemon, head)
+    ticket = daemon.engine.routers.drop(head.param)
+    exchange = DropRouterExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.follow(ticket, exchange.answered)
+
+
+def get_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/routers/:r`."""
+    warnings: list[str] = []
+    check_names(head.query, frozenset(), warnings)
+    head.caller.check(check_router_name(head.param))
+    _check_known(daemon, head)
+    state = daemon.engine.routers.get(head.param)
+    daemon.drain(state.dest)
+    return json_answer(head, 200, state_shown(daemon.engine.routers.get(head.param)), warnings, started_ns)
+
+
+_LIST_QUERY: Final = frozenset({"prefix", "source", "dest", "page_size", "cursor"})
+
+
+def list_routers(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
+    """`GET /v0/routers?prefix&source&dest&page_size&cursor`."""
+    warnings: list[str] = []
+    query, caller = head.query, head.caller
+    check_names(query, _LIST_QUERY, warnings)
+    size = page_size(query, daemon.limits)
+    after = read_list_cursor(query["cursor"], is_router_name) if "cursor" in query else ""
+    for name in ("source", "dest"):
+        if name in query:
+            caller.check(query[name])
+
+    def wanted(state: RouterState) -> bool:
+        return shows_router(caller, state) and all(query.get(name, own) == own for name, own in _ends(state))
+
+    found = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
+    daemon.drain(*(state.dest for state in found[0]))
+    states, more = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
+    answer: dict[str, Any] = {"routers": [state_shown(state) for state in states]}
+    if more:
+        answer["next_cursor"] = list_cursor(states[-1].router)
+    return json_answer(head, 200, answer, warnings, started_ns)
+
+
+def _ends(state: RouterState) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("source", state.source), ("dest", state.dest)
