@@ -13,8 +13,7 @@ from typing import Final, Protocol
 from xxhash import xxh3_64
 
 from engine.checkpoint.pin import PinJob, UnpinJob
-from engine.checkpoint.sources import Readers, Source
-from engine.errors import StoreDamaged
+from engine.checkpoint.sources import DamagedFrames, Readers, Source
 from engine.formats.snapshot import (
     META_DIR,
     BadSnapshot,
@@ -57,10 +56,11 @@ class Taken(Protocol):
 class Copy:
     """Some neighbouring blocks of a topic on their way into one segment or piece.
 
-    segment, tags   what became of them, once the job is done; None when what was read was damaged (`why`)
+    segment, tags   what became of them, once the job is done; None when what was read was damaged
+    damage          which records cannot be had
     """
 
-    __slots__ = ("blocks", "count", "first_seq", "segment", "sources", "tags", "topic", "why")
+    __slots__ = ("blocks", "count", "damage", "first_seq", "segment", "sources", "tags", "topic")
 
     def __init__(self, topic: Topic, blocks: list[Block], sources: list[Source]) -> None:
         self.topic = topic
@@ -70,7 +70,12 @@ class Copy:
         self.count = blocks[-1].last_seq - self.first_seq + 1
         self.segment: Segment | None = None
         self.tags: TagSet | None = None
-        self.why: str | None = None
+        self.damage: list[DamagedSegment | DamagedFrames] = []
+
+    @property
+    def why(self) -> str | None:
+        """What is damaged; None when nothing is."""
+        return str(self.damage[0]) if self.damage else None
 
     @property
     def last_seq(self) -> int:
@@ -79,13 +84,14 @@ class Copy:
     def build(self, readers: Readers) -> Built | None:
         """The bytes; None when nothing is live any more, or some of it does not check (`why`). Raises `OSError`."""
         runs: list[Run] = []
-        try:
-            for source in self.sources:
+        for source in self.sources:
+            try:
                 runs += source.runs(readers)
-        except (DamagedSegment, StoreDamaged) as error:
-            self.why = str(error)
-            return None
+            except (DamagedSegment, DamagedFrames) as error:
+                self.damage.append(error)
         self.sources = []
+        if self.damage:
+            return None
         return build(self.topic.id, self.first_seq, self.count, runs) if runs else None
 
 
@@ -194,6 +200,7 @@ class SnapshotJob:
         try:
             for piece in self.pieces:
                 self._add(writer, piece, readers)
+            self._check_damage()
             self.tails_bytes = writer.size
             writer.finish()
         except BaseException:
@@ -207,8 +214,6 @@ class SnapshotJob:
         copy = piece.copy
         built = copy.build(readers)
         if built is None:
-            if copy.why is not None and not all(block.segment for block in copy.blocks):
-                raise OSError(errno.EIO, f"topic {copy.topic.name!r}: {copy.why}")
             return
         copy.segment = writer.add(built)
         copy.tags = built.tag_set
@@ -218,6 +223,13 @@ class SnapshotJob:
         image.segments = sorted(
             [*kept, entry_of(copy.segment, piece.live, piece.size, copy.tags)], key=lambda entry: entry.first
         )
+
+    def _check_damage(self) -> None:
+        """Raise for records that are in no older piece either: they have to be told as lost before anything else."""
+        for piece in self.pieces:
+            copy = piece.copy
+            if copy.why is not None and not all(block.segment for block in copy.blocks):
+                raise OSError(errno.EIO, f"topic {copy.topic.name!r}: {copy.why}")
 
     def _note_used(self) -> None:
         used = self.tails_used

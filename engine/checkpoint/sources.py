@@ -7,11 +7,13 @@ dead by then is left out; which seqs that are is taken down with the source.
 
 from __future__ import annotations
 
+import errno
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Protocol
 
+from engine.errors import StoreDamaged
 from engine.formats.append import append_part, decode_append_body
 from engine.formats.segment import differences
 from engine.fs import Fs
@@ -56,11 +58,21 @@ class Readers:
         self.segments.close()
 
 
+class DamagedFrames(StoreDamaged):
+    """Records in the log that do not check, or cannot be read: `ranges` are the seqs of those that were live."""
+
+    def __init__(self, topic_id: int, ranges: Live, why: str) -> None:
+        super().__init__(why)
+        self.topic_id = topic_id
+        self.ranges = ranges
+        self.why = why
+
+
 class Source(Protocol):
     """The records of one block."""
 
     def runs(self, readers: Readers) -> Iterator[Run]:
-        """Its live records. Raises `DamagedSegment`, `StoreDamaged`, `OSError`."""
+        """Its live records. Raises `DamagedSegment`, `DamagedFrames` (once all that is good was given), `OSError`."""
         ...
 
 
@@ -72,7 +84,7 @@ def source_of(topic: Topic, block: Block) -> Source:
         return _FromSegment(block.segment, live)
     if block.data is not None:
         return _FromMemory(block, live)
-    return _FromLog(block, live)
+    return _FromLog(topic, block, live)
 
 
 class _FromMemory:
@@ -97,23 +109,39 @@ class _FromMemory:
 
 
 class _FromLog:
-    """A cold block: its frames."""
+    """A cold block: its frames, as far as they have something live."""
 
-    __slots__ = ("_live", "_lsns", "_shard")
+    __slots__ = ("_frames", "_shard", "_topic_id")
 
-    def __init__(self, block: Block, live: Live) -> None:
-        assert block.lsns is not None, "a cold block knows its frames"
+    def __init__(self, topic: Topic, block: Block, live: Live) -> None:
+        self._topic_id = topic.id
         self._shard = block.shard
-        self._lsns = block.lsns[:]
-        self._live = live
+        self._frames: list[tuple[int, int, Live]] = []
+        """lsn, first seq, and what is live of each."""
+        for lsn, first, count in block.frames():
+            last = first + count - 1
+            inside = [(max(a, first), min(b, last)) for a, b in live if a <= last and b >= first]
+            if inside:
+                self._frames.append((lsn, first, inside))
 
     def runs(self, readers: Readers) -> Iterator[Run]:
-        for lsn in self._lsns:
-            first_seq, ts, data, strides, *columns = readers.frame(self._shard, lsn)
-            last_seq = first_seq + len(strides) - 1
-            live = [(max(a, first_seq), min(b, last_seq)) for a, b in self._live if a <= last_seq and b >= first_seq]
+        lost: Live = []
+        why = ""
+        for lsn, _, live in self._frames:
+            try:
+                first_seq, ts, data, strides, *columns = readers.frame(self._shard, lsn)
+            except StoreDamaged as error:
+                lost, why = lost + live, str(error)
+                continue
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                lost, why = lost + live, f"wal/shard-{self._shard:02d}, lsn {lsn}: {error.strerror}"
+                continue
             bounds = array("I", accumulate(strides, initial=0))
             yield from _parts(first_seq, data, bounds, ts, (columns[0], columns[1], columns[2]), live)
+        if lost:
+            raise DamagedFrames(self._topic_id, lost, why)
 
 
 class _FromSegment:

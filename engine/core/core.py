@@ -479,6 +479,9 @@ class Core(Reads):
     def keep_done(self, job: KeepJob, error: OSError | None) -> None:
         """The outcome of such a job; `keep_step` goes on from there."""
         self.keeper.job_done(job, error, self._read_clocks())
+        if self.keeper.damage:
+            found, self.keeper.damage = self.keeper.damage, []
+            self.damage.found(found, Ticket())
 
     @property
     def fresh(self) -> set[Slot]:

@@ -7,7 +7,8 @@ Exactly the records that are bad become a `corruption` gap; what was deleted or 
 it (`Ticket`), asks again, and meets the tombstone. Records that are being told already are not told twice: who finds
 them again waits for the first telling. After a restart the gap is known and the segment is still bad: then only
 `Segment.bad` has to be filled again. With `on_corruption = refuse` nothing is told, and readers of those records get a
-409 until somebody has looked after the files.
+409 until somebody has looked after the files. What a checkpoint meets in the log is told the same way, and it is tried
+again: otherwise one bad frame would keep all later ones from being made.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from engine.checkpoint.sources import DamagedFrames
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.slot import Slot
@@ -45,26 +47,28 @@ class Room(Protocol):
 Park = Callable[[str, Ticket[bool], Callable[[], bool]], None]
 
 
-class StagedBad(Staged):
-    """Rows of a segment that readers will pass over, once the gaps before it are applied."""
+Found = DamagedSegment | DamagedFrames
 
-    __slots__ = ("_damage", "_rows", "_segment")
+
+class StagedBad(Staged):
+    """Damage that readers will pass over, once the gaps before it are applied."""
+
+    __slots__ = ("_damage", "_found")
 
     def __init__(
         self,
         slot: Slot,
         ticket: Ticket[bool],
-        segment: Segment,
-        rows: list[tuple[int, int]],
+        found: Found,
         damage: Damage,
     ) -> None:
         super().__init__(slot, ticket)
-        self._segment = segment
-        self._rows = rows
+        self._found = found
         self._damage = damage
 
     def apply(self, catalog: Catalog, now_ms: int) -> bool:
-        mark_bad(self._segment, self._rows)
+        if isinstance(self._found, DamagedSegment):
+            mark_bad(self._found.segment, self._found.rows)
         self._damage.told(self.slot)
         return True
 
@@ -97,13 +101,12 @@ class Damage:
         self._telling: dict[Slot, tuple[RangeSet, int]] = {}
         """Seqs whose gaps are staged and not applied, and how many times that is."""
 
-    def found(self, damage: Iterable[DamagedSegment], ticket: Ticket[bool]) -> None:
+    def found(self, damage: Iterable[Found], ticket: Ticket[bool]) -> None:
         """See to it that everybody learns of damage; the ticket is answered when it makes sense to ask again."""
         waits = False
         for found in damage:
-            segment = found.segment
-            slot = self._catalog.by_id.get(segment.topic_id)
-            if slot is None or slot.dropped or not is_current(slot.topic, segment):
+            slot = self._catalog.by_id.get(topic_of(found))
+            if slot is None or slot.dropped or not is_still_there(slot.topic, found):
                 continue
             error = self._why_not(slot, found)
             if error is not None:
@@ -126,15 +129,13 @@ class Damage:
             ticket.fail(error)
             return True
 
-    def _why_not(self, slot: Slot, found: DamagedSegment) -> TopicsError | None:
+    def _why_not(self, slot: Slot, found: Found) -> TopicsError | None:
         if self._refuse:
-            first = found.segment.first_seq
-            ranges = [(first + low, first + high) for low, high in found.rows]
             self._say(slot, found, 0)
             return Refused(
                 Code.TOPIC_DAMAGED,
-                f"records of topic {slot.name!r} are damaged, and on_corruption is refuse; look at {found.path}",
-                {"topic": slot.name, "ranges": ranges[:16]},
+                f"records of topic {slot.name!r} are damaged, and on_corruption is refuse; {found}",
+                {"topic": slot.name, "ranges": seqs_of(found)[:16]},
             )
         failed = self._commit.wal.shards[slot.shard].failed
         if failed is not None:
@@ -143,17 +144,16 @@ class Damage:
             )
         return None
 
-    def _stage(self, slot: Slot, found: DamagedSegment, ticket: Ticket[bool]) -> bool:
+    def _stage(self, slot: Slot, found: Found, ticket: Ticket[bool]) -> bool:
         """Stage the gaps of what is live and not staged yet; False when the log has no room now."""
-        segment, topic, commit = found.segment, slot.topic, self._commit
-        if not is_current(topic, segment):
+        topic, commit = slot.topic, self._commit
+        if not is_still_there(topic, found):
             ticket.complete(True)
             return True
         telling, times = self._telling.setdefault(slot, (RangeSet(), 0))
         lost = 0
-        for low, high in found.rows:
-            first = max(segment.first_seq + low, topic.earliest_seq)
-            for start, stop in list(topic.live_runs(first, min(segment.first_seq + high, topic.head))):
+        for low, high in seqs_of(found):
+            for start, stop in list(topic.live_runs(max(low, topic.earliest_seq), min(high, topic.head))):
                 for first_new, last_new in _minus(start, stop, telling):
                     body = encode_control_body(GapBody(first=first_new, last=last_new, reason=Reason.CORRUPTION))
                     if not self._room(slot.shard, len(body), control=True):
@@ -166,7 +166,7 @@ class Damage:
                     telling.add(first_new, last_new)
                     lost += last_new - first_new + 1
         self._telling[slot] = (telling, times + 1)
-        commit.add_free(StagedBad(slot, ticket, segment, found.rows, self))
+        commit.add_free(StagedBad(slot, ticket, found, self))
         if lost:
             self._say(slot, found, lost)
         return True
@@ -177,11 +177,30 @@ class Damage:
         if times > 1:
             self._telling[slot] = (telling, times - 1)
 
-    def _say(self, slot: Slot, found: DamagedSegment, lost: int) -> None:
+    def _say(self, slot: Slot, found: Found, lost: int) -> None:
         self.segments += 1
         self.records += lost
         if len(self.said) < SAID_MAX:
-            self.said.append(f"topic {slot.name!r}: {found} (seqs from {found.segment.first_seq} on); {lost} lost")
+            first = seqs_of(found)[0][0]
+            self.said.append(f"topic {slot.name!r}: {found} (seqs from {first} on); {lost} lost")
+
+
+def topic_of(found: Found) -> int:
+    """The id of the topic whose records are damaged."""
+    return found.topic_id if isinstance(found, DamagedFrames) else found.segment.topic_id
+
+
+def seqs_of(found: Found) -> list[tuple[int, int]]:
+    """Which records."""
+    if isinstance(found, DamagedFrames):
+        return found.ranges
+    first = found.segment.first_seq
+    return [(first + low, first + high) for low, high in found.rows]
+
+
+def is_still_there(topic: Topic, found: Found) -> bool:
+    """Whether the records are (still) read from where they are damaged."""
+    return isinstance(found, DamagedFrames) or is_current(topic, found.segment)
 
 
 def is_current(topic: Topic, segment: Segment) -> bool:

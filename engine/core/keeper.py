@@ -24,7 +24,7 @@ from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, Snapsho
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
 from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
-from engine.checkpoint.sources import Readers, source_of
+from engine.checkpoint.sources import DamagedFrames, Readers, source_of
 from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
@@ -37,6 +37,7 @@ from engine.errors import Code, Unavailable
 from engine.formats.snapshot import Globals, ShardCut, snapshot_path, tails_path
 from engine.fs import Fs
 from engine.limits import EngineSettings
+from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
 from engine.store.recovery import OpenedStore
 from engine.topic.block import Block
@@ -79,6 +80,8 @@ class Keeper:
         self.last: CheckpointDone | None = None
         """The last one that this process made."""
         self.failures = 0
+        self.damage: list[DamagedSegment | DamagedFrames] = []
+        """What its jobs have met; whoever sees to it that readers are told takes it."""
         self._wal = wal
         self._commit = commit
         self._forwards = commit.forwards
@@ -236,6 +239,8 @@ class Keeper:
             return
         if isinstance(job, RemoveJob):
             return
+        copies = job.copies if isinstance(job, SealJob) else [piece.copy for piece in job.pieces]
+        self.damage += [found for copy in copies for found in copy.damage]
         if isinstance(job, SealJob):
             self._switch(job.copies)
             if error is None:

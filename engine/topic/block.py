@@ -16,7 +16,7 @@ are rendered as, without the quotes; it follows from the lengths by arithmetic (
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, islice
 from typing import Final, TypeAlias
 
@@ -302,6 +302,13 @@ class Block:
                 return lsn, first, count
             first += count
         raise IndexError(index)
+
+    def frames(self) -> Iterator[tuple[int, int, int]]:
+        """The frames of a logged block: lsn, first seq, count."""
+        first = self.first_seq
+        for lsn, count in zip(self.lsns or (), self._frame_counts(), strict=True):
+            yield lsn, first, count
+            first += count
 
     def _even(self) -> int:
         """How many records each frame has when all have equally many."""

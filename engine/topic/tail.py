@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from engine.errors import StoreDamaged
 from engine.fragment import Rendered
 from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, DERIVED, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
@@ -138,20 +139,30 @@ class Tail:
         return self.cache.peek(block.shard, lsn, block.first_seq + first, count), index - first
 
     def size(self, block: Block, start: int, stop: int) -> int:
-        """What records `start … stop - 1` of a block count for."""
+        """What records `start … stop - 1` of a block count for; where a frame cannot be read, their share of what all
+        live ones do."""
         if block.data is not None:
             return block.size(start, stop)
         if block.segment is not None:
             return self.cache.history.size(block, start, stop)
         if stop - start > FRAMES_PEEKED:
-            return self.hot(block).size(start, stop)
+            try:
+                return self.hot(block).size(start, stop)
+            except (StoreDamaged, OSError):
+                pass  # some frame of it: they are looked at one by one
         total = 0
         while start < stop:
-            part, offset = self.at(block, start)
-            taken = min(stop - start, part.count - offset)
-            total += part.size(offset, offset + taken)
+            try:
+                part, offset = self.at(block, start)
+            except (StoreDamaged, OSError):
+                _, first, count = block.frame_of(start)
+                taken = min(stop, first + count) - start
+                total += block.live_bytes * taken // max(block.live, 1)
+            else:
+                taken = min(stop - start, part.count - offset)
+                total += part.size(offset, offset + taken)
             start += taken
-        return total
+        return min(total, block.live_bytes)
 
     def ts_at(self, block: Block, index: int) -> int:
         """The `$ts` of a record of a block."""

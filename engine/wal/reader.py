@@ -5,6 +5,7 @@ Nothing here decides what a bad frame means; that is `engine.store.verdicts`.
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 from engine.errors import StoreDamaged
@@ -86,7 +87,13 @@ class FrameReader:
             if found is not None:
                 return found
         self._path, self._base = path, offset
-        self._data = self._pread(path, PIECE, offset)
+        try:
+            self._data = self._pread(path, PIECE, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # A bad sector behind the frame is no reason to do without it.
+            self._data = self._pread(path, HEADER_LEN, offset)
         header = parse_header(self._seed, self._data, 0, lsn)
         if header is not None:
             total = frame_len(header.body_len)
