@@ -49,6 +49,7 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     plan = Plan(options.dir, options.rounds, options.seconds)
     yield from rows_http.run_all([row for row in rows_http.all_rows() if picked(row.name)], plan)
     yield from rows_sse.run_all([count for count in WATCHERS if picked(f"SSE write → seen, {count} watchers")], plan)
+    yield from rows_sse.run_sockets([count for count in WATCHERS if picked(rows_sse.socket_name(count))], plan)
     if picked("load records"):
         yield from rows_bulk.run_load(options.records, plan)
     if picked("tail ndjson"):
@@ -65,6 +66,8 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
         yield from rows_beside.run_cold_hanging(min(options.records, 300_000), plan)
     if picked("stalled watchers"):
         yield from rows_beside.run_stalled(plan)
+    if picked("hostile client beside"):
+        yield from rows_beside.run_hostile(plan)
     if picked("sustained"):
         yield from rows_history.run_sustained(options.sustained, plan)
 

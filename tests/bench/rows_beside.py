@@ -2,6 +2,7 @@
 
     cold hanging       readers of records that lie in a cold tier whose files never open
     stalled watchers   a thousand watchers that read nothing
+    hostile client     the hostile corpus (`tests/hostile`), two hundred connections a second
 
 Each round is measured without the trouble and then with it; the row is the median of the ratios of the p99s.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,6 +149,31 @@ def stalled_watchers(server: Server) -> Iterator[None]:
     finally:
         for sock in socks:
             sock.close()
+
+
+@contextmanager
+def hostile_client(server: Server) -> Iterator[None]:
+    """A client that sends the hostile corpus, round and round."""
+    command = [sys.executable, "-m", "tests.hostile", str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != "ATTACKING\n":
+            raise BenchError("the hostile client did not start")
+        try:
+            yield
+        finally:
+            process.stdin.close()
+            sent = process.stdout.readline()
+    if not sent.strip().isdigit() or not int(sent):
+        raise BenchError(f"the hostile client has sent {sent!r}")
+
+
+def run_hostile(plan: Plan) -> Iterator[Row]:
+    """A client that means harm."""
+    with servers.topicsd(plan.where) as server:
+        ask_json(server, "PUT", "/v0/topics/steady", {})
+        yield from _rounds("hostile client beside", server, hostile_client, plan)
 
 
 def run_cold_hanging(records: int, plan: Plan) -> Iterator[Row]:

@@ -3,6 +3,8 @@
 One process writes a record at a steady pace, its data the clock at sending; another process holds all the watchers and
 notes, for each record on each stream, how late it came (the monotonic clock is the same for both). CPU a delivery is
 the daemon's CPU minus that of the same writes with nobody watching, over the deliveries.
+
+The same over WebSockets: the writer publishes on one, and every watcher subscribes on one of its own.
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.bench import servers
 from tests.bench.figures import Row, Spread
 from tests.bench.load import ask_json
 from tests.bench.rows_http import Plan
 from tests.bench.servers import BenchError, Server
+from tests.conformance.ws import frame, handshake
 
 TOPIC = "bench-live"
 PACE_S = 0.01
 GOALS_MS = {1: 0.3, 10: 0.4, 100: 1.5}
 COMPILED_MS = {1: 0.6, 10: 1.0, 100: 3.1}
 CPU_GOAL_US = 6.0
+SOCKET = "websocket"
+"""Stands for a stream's path where a watcher subscribes on a WebSocket."""
+Write = Callable[[Server, float], int]
 _STAMP = re.compile(rb'"data":(\d{6,})')
 
 
@@ -52,6 +58,35 @@ def write_paced(server: Server, seconds: float) -> int:
     return count
 
 
+def publish_paced(server: Server, seconds: float) -> int:
+    """The same over a WebSocket."""
+    count, started = 0, time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(handshake())
+        if not sock.recv(65536).startswith(b"HTTP/1.1 101"):
+            raise BenchError("the WebSocket was not opened")
+        while (now := time.monotonic()) - started < seconds:
+            due = started + count * PACE_S
+            if due > now:
+                time.sleep(due - now)
+            records = f'[{{"data":{time.monotonic_ns()}}}]'
+            text = f'{{"op":"publish","topic":"{TOPIC}","return_seqs":false,"records":{records}}}'
+            sock.sendall(frame(text))
+            answer = sock.recv(65536)
+            if b'{"op":"ack"' not in answer:
+                raise BenchError(f"publish: {answer[:200]!r}")
+            count += 1
+    return count
+
+
+def opening(url: str) -> bytes:
+    """What a watcher says first: the request for a stream, or a subscription on a WebSocket."""
+    if url == SOCKET:
+        return handshake() + frame(f'{{"op":"subscribe","topic":"{TOPIC}","tail":true}}')
+    return f"GET {url} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+
+
 def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
     """Hold all streams until nothing comes for a second after `seconds`; percentiles and the count of deliveries."""
     poller = select.epoll()
@@ -59,9 +94,9 @@ def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
     late: list[int] = []
     for url in urls:
         sock = socket.create_connection(("127.0.0.1", port), timeout=10)
-        sock.sendall(f"GET {url} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode())
+        sock.sendall(opening(url))
         seen = b""
-        while b"caught-up" not in seen:
+        while b"caught-up" not in seen and b"caught_up" not in seen:
             seen += sock.recv(65536)
         socks[sock.fileno()] = sock
         poller.register(sock.fileno(), select.EPOLLIN)
@@ -84,10 +119,10 @@ def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
     }
 
 
-def quiet_cpu_us(server: Server, seconds: float) -> float:
+def quiet_cpu_us(server: Server, seconds: float, write: Write = write_paced) -> float:
     """CPU a write at this pace while nobody watches."""
     before = server.cpu_s()
-    count = write_paced(server, seconds)
+    count = write(server, seconds)
     return (server.cpu_s() - before) / count * 1e6
 
 
@@ -97,7 +132,9 @@ def sessions(server: Server, watchers: int) -> list[str]:
     return [ask_json(server, "POST", "/v0/watch", body)["stream_url"] for _ in range(watchers)]
 
 
-def round_of(server: Server, urls: list[str], seconds: float, write_us: float) -> dict[str, float]:
+def round_of(
+    server: Server, urls: list[str], seconds: float, write_us: float, write: Write = write_paced
+) -> dict[str, float]:
     """One round: watchers in a process of their own, paced writes from here."""
     command = [sys.executable, "-m", "tests.bench.rows_sse", "--port", str(server.port), "--seconds", str(seconds)]
     process = subprocess.Popen([*command, "--urls", json.dumps(urls)], stdout=subprocess.PIPE, text=True)
@@ -105,7 +142,7 @@ def round_of(server: Server, urls: list[str], seconds: float, write_us: float) -
     if process.stdout.readline() != "WATCHING\n":
         raise BenchError("the watchers did not start")
     before = server.cpu_s()
-    written = write_paced(server, seconds)
+    written = write(server, seconds)
     time.sleep(0.2)
     used = server.cpu_s() - before
     out, _ = process.communicate(timeout=seconds + 30)
@@ -133,6 +170,31 @@ def run_all(watchers: list[int], plan: Plan) -> Iterator[Row]:
                 beside.append(round_of(floor, [f"/{n}" for n in range(count)], seconds, floor_alone))
             kib = (server.resident_bytes() - before) / 1024 / count
             yield row_of(count, mine, beside, seconds, f"a write {alone:.0f} µs; resident + {kib:.1f} KiB a watcher")
+
+
+def socket_name(watchers: int) -> str:
+    """What a row over WebSockets is called."""
+    return f"WebSocket publish → seen, {watchers} watchers"
+
+
+def run_sockets(watchers: list[int], plan: Plan) -> Iterator[Row]:
+    """A row for each number of watchers, over WebSockets, in turns with the same number of event streams."""
+    if not watchers:
+        return
+    with servers.topicsd(plan.where) as server:
+        ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {"durability": "disk"})
+        seconds = max(2.0, float(plan.seconds))
+        alone = Spread.of([quiet_cpu_us(server, seconds, publish_paced) for _ in range(3)]).median
+        streams_alone = Spread.of([quiet_cpu_us(server, seconds) for _ in range(3)]).median
+        for count in watchers:
+            mine, beside = [], []
+            for _ in range(plan.rounds):
+                mine.append(round_of(server, [SOCKET] * count, seconds, alone, publish_paced))
+                beside.append(round_of(server, sessions(server, count), seconds, streams_alone))
+            note = f"a publish {alone:.0f} µs, a write {streams_alone:.0f}; the floor is SSE in the same run"
+            row = row_of(count, mine, beside, seconds, note)
+            row.name, row.compiled = socket_name(count), None
+            yield row
 
 
 def row_of(

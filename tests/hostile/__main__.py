@@ -1,0 +1,54 @@
+"""`python -m tests.hostile PORT`: the corpus against a server, round and round, until standard input ends.
+
+It says `ATTACKING` when the first case has been sent, and at the end how many cases it has sent. The pace is bounded:
+what is measured beside it is the server, not how much of the machine a client in Python takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import select
+import socket
+import sys
+import time
+
+from tests.daemon.socket_kit import handshake
+from tests.hostile.corpus import Case, corpus
+
+PACE_S = 0.005
+"""Between two cases: two hundred a second."""
+ANSWER_S = 0.25
+"""How long a case listens for its answer: most have it at once, some are never to get one."""
+
+
+def attack(port: int, case: Case) -> None:
+    """One connection that says what the case says, listens for a moment, and goes away."""
+    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S) as sock:
+        try:
+            sock.sendall((handshake() if case.kind == "websocket" else b"") + case.data)
+            sock.recv(1 << 16)
+        except OSError:
+            # Refused, cut off, or kept waiting: all of that is what it deserves.
+            pass
+
+
+def main() -> None:
+    """Attack until nobody wants it any more."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("port", type=int)
+    options = parser.parse_args()
+    due, sent = time.monotonic(), 0
+    for case in itertools.cycle(corpus()):
+        attack(options.port, case)
+        sent += 1
+        if sent == 1:
+            print("ATTACKING", flush=True)
+        due = max(due + PACE_S, time.monotonic() - 1)
+        if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+            break
+    print(sent, flush=True)
+
+
+if __name__ == "__main__":
+    main()
