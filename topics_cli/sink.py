@@ -1,8 +1,9 @@
 """Records given to a command, for `tail --exec` and `--exec-batch`: what `Render` is for people and pipes.
 
-The command is a line for the shell. It gets the data of its record (of its batch, framed) on standard input, and what
-else there is to know in its environment. It runs in a process group of its own: a signal for us lets it finish what it
-has begun, for a while. Where it fails, tail ends there: what came before is done, and nothing behind it was touched.
+The command is a line for the shell. It gets the data of its record (of its batch, framed) on standard input, the stored
+JSON of it with `-o raw`, the whole record with `-o ndjson`, and what else there is to know in its environment. It runs
+in a process group of its own: a signal for us lets it finish what it has begun, for a while. Where it fails, tail ends
+there: what came before is done, and nothing behind it was touched.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from topics_cli.cut import end_of, seq_of, texts
 from topics_cli.exits import Failure
 from topics_cli.framing import frame
 from topics_cli.launch import die_with_us, in_memory, said_of
-from topics_cli.output import RAW, Out
+from topics_cli.output import NDJSON, RAW, Out
 from topics_cli.rawjson import members, plain
 from topics_cli.signals import POLLIN, Stop
 
@@ -46,7 +47,9 @@ class Sink:
         if not lines:
             return
         self._out.flush()
-        data = [_stored(line) for line in lines] if self._out.form == RAW else texts(lines)
+        data = lines
+        if self._out.form != NDJSON:
+            data = [_stored(line) for line in lines] if self._out.form == RAW else texts(lines)
         first, last = seq_of(lines[0]), seq_of(lines[-1])
         known = {"TOPICS_TOPIC": topic, "TOPICS_SEQ": str(first)}
         if self.is_batch:
