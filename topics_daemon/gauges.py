@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from engine.core.routers import RouterState
+from engine.queue.events import TimePassed
+from engine.topic.history import NotCached
 from engine.types import Reason
 from engine.version import VERSION
 from topics_daemon.auth import Caller
@@ -27,6 +29,7 @@ from topics_daemon.metrics import Times
 
 if TYPE_CHECKING:
     from engine.core import Core
+    from engine.core.host import Host
     from topics_daemon.daemon import Daemon
 
 BUCKET_FIRST: Final = 15
@@ -122,6 +125,29 @@ METERS: Final[tuple[Meter, ...]] = (
         "router_lag", "Records of its source that a router has not examined; of 1000 routers.", "router", shared=True
     ),
     _gauge("router_blocked", "Whether a router waits for its dest; of the same routers.", "router", shared=True),
+    _gauge("queue_ready", "Jobs that a claim could get; of the topics touched last.", "topic", shared=True),
+    _gauge("queue_in_flight", "Jobs under a lease; of the topics touched last.", "topic", shared=True),
+    _gauge("queue_delayed", "Jobs that are to be tried again later; of the topics touched last.", "topic", shared=True),
+    _gauge(
+        "queue_oldest_ready_seconds",
+        "How long the first ready job has been ready; 0 for none, absent where its record would have to be read.",
+        "topic",
+        shared=True,
+    ),
+    Meter(
+        "topics_queue_acked_total",
+        "counter",
+        "Jobs that were done, ever; of the topics touched last.",
+        ("topic",),
+        True,
+    ),
+    Meter(
+        "topics_queue_dead_lettered_total",
+        "counter",
+        "Jobs that went to the dead letters, ever; of the topics touched last.",
+        ("topic",),
+        True,
+    ),
     _gauge("metrics_truncated", "Whether there are topics without series of their own.", shared=True),
     Meter("process_cpu_seconds_total", "counter", "CPU time of the process.", ()),
     Meter("process_resident_memory_bytes", "gauge", "Resident memory of the process.", ()),
@@ -198,6 +224,8 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
         page.put("topics_topic_records", slot.topic.count, topic=name)
         page.put("topics_topic_bytes", slot.topic.bytes, topic=name)
         page.put("topics_topic_head_seq", slot.topic.head, topic=name)
+        if slot.host is not None:
+            _put_queue(page, slot.host, name, core.now())
         for cursor, place in islice((slot.cursors or {}).items(), CURSORS_MAX - cursors):
             cursors += 1
             page.put("topics_cursor_lag", max(slot.topic.head - place.seq, 0), topic=name, cursor=cursor)
@@ -213,6 +241,23 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
 def shows_router(caller: Caller, state: RouterState) -> bool:
     """Whether a caller may know of a router: of its name, and of both its topics."""
     return all(map(caller.allows, (state.router, state.source, state.dest)))
+
+
+def _put_queue(page: _Page, host: Host, name: str, now_ms: int) -> None:
+    host.at(now_ms)
+    host.settle()
+    queue = host.queue
+    try:
+        oldest_ms = queue.counters(now_ms).oldest_ready_ms or 0
+    except NotCached:
+        queue.apply(TimePassed(now_ms))
+    else:
+        page.put("topics_queue_oldest_ready_seconds", oldest_ms / 1000, topic=name)
+    page.put("topics_queue_ready", max(queue.ready, 0), topic=name)
+    page.put("topics_queue_in_flight", queue.in_flight, topic=name)
+    page.put("topics_queue_delayed", queue.delayed, topic=name)
+    page.put("topics_queue_acked_total", queue.acked, topic=name)
+    page.put("topics_queue_dead_lettered_total", queue.dead_lettered, topic=name)
 
 
 def _put_requests(page: _Page, daemon: Daemon) -> None:

@@ -18,6 +18,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +146,11 @@ class Daemon:
         return done.stdout
 
     def start_command(
-        self, *words: str, stdin: int | None = subprocess.DEVNULL, **more: str
+        self,
+        *words: str,
+        stdin: int | None = subprocess.DEVNULL,
+        stderr: int | IO[bytes] = subprocess.PIPE,
+        **more: str,
     ) -> subprocess.Popen[bytes]:
         """Start `topics` with pipes."""
         process = subprocess.Popen(
@@ -154,7 +159,7 @@ class Daemon:
             env=self.environment(**more),
             stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             preexec_fn=die_with_us,  # noqa: PLW1509  # calls one system call and nothing else
         )
         STARTED.append(process)

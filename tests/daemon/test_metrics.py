@@ -54,6 +54,7 @@ def daemon() -> Iterator[DaemonProcess]:
         assert process.ask(request("GET", "/nothing")).status == 404
         process.ask(request("PUT", "/v0/topics/capped/cursors/reader", {"seq": 1}))
         process.ask(request("PUT", "/v0/routers/capped%3Esynced", {"source": "capped", "dest": "synced"}))
+        process.ask(request("PUT", "/v0/topics/a", {"type": "queue"}))
         for name in ("a", "b", "c"):
             process.ask(post(f"/v0/topics/{name}", {"records": [{"data": 1}]}))
         yield process
@@ -89,8 +90,8 @@ def test_the_figures_are_those_of_what_was_done(daemon: DaemonProcess) -> None:
     assert value(families, "topics_records_read_total") == 2
     assert value(families, "topics_throttled_total", why="max_topics") == 1
     write = "POST /v0/topics/:topic"
-    assert value(families, "topics_requests_total", route=write, status="201") == 3
-    assert value(families, "topics_requests_total", route=write, status="200") == 1
+    assert value(families, "topics_requests_total", route=write, status="201") == 2
+    assert value(families, "topics_requests_total", route=write, status="200") == 2
     assert value(families, "topics_requests_total", route=write, status="429") == 1
     assert value(families, "topics_request_seconds_count", route=write) == 5
     assert value(families, "topics_requests_total", route="GET /v0/topics/:topic", status="404") == 1
@@ -168,6 +169,9 @@ def test_long_polls_and_streams_are_counted_once_and_apart() -> None:
 def test_a_key_that_is_limited_sees_nothing_of_other_names() -> None:
     environ = clean_environment(TOPICS_API_KEYS="full,mine:read:mine,writer:write")
     with daemon_process(environ=environ) as daemon:
+        for name in ("mine.a", "other"):
+            config = request("PUT", f"/v0/topics/{name}", {"type": "queue"}, "Authorization: Bearer full")
+            assert daemon.ask(config).status == 201
         for name in ("mine.a", "mine.b", "other", "another"):
             body = {"records": [{"data": 1}]}
             daemon.ask(post(f"/v0/topics/{name}", body, "Authorization: Bearer full"))
@@ -255,6 +259,31 @@ def test_the_names_touched_last_are_kept_and_no_more() -> None:
     metrics.reads.update(f"r{number}" for number in range(5 * RECENT_MAX))
     assert len(metrics.recent_names()) == RECENT_MAX
     assert not metrics.reads
+
+
+def test_a_queue_has_series_that_follow_its_jobs() -> None:
+    with daemon_process() as daemon:
+        config = {"type": "queue", "dead_letter": "dead"}
+        assert daemon.ask(request("PUT", "/v0/topics/q", config)).status == 201
+        daemon.write("q", *range(6))
+        assert daemon.ask(post("/v0/topics/q/claim", {"node": "n", "max": 4})).json["count"] == 4
+        for verb, more in (
+            ("ack", {"seqs": [1]}),
+            ("nack", {"seqs": [2], "delay_ms": 60_000}),
+            ("nack", {"seqs": [3], "dead_letter": True}),
+        ):
+            answer = daemon.ask(post(f"/v0/topics/q/{verb}", {"node": "n", **more}))
+            assert answer.json["skipped"] == [], answer
+        time.sleep(0.01)
+        families = scrape(daemon)
+        given = {
+            name: value(families, f"topics_queue_{name}", topic="q")
+            for name in ("ready", "in_flight", "delayed", "acked_total", "dead_lettered_total")
+        }
+        wanted = {"ready": 2, "in_flight": 1, "delayed": 1, "acked_total": 1, "dead_lettered_total": 1}
+        assert given == wanted
+        assert 0 < value(families, "topics_queue_oldest_ready_seconds", topic="q") < 60
+        assert value(families, "topics_queue_ready", topic="dead") == 1
 
 
 def metrics_in(expression: str) -> set[str]:
