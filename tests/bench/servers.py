@@ -214,6 +214,24 @@ def nats(where: Path) -> Iterator[Server]:
             server.stop()
 
 
+@contextmanager
+def beanstalkd(where: Path) -> Iterator[Server]:
+    """beanstalkd with its binlog, synced every 10 ms as the daemon's log is."""
+    with scratch(where) as directory:
+        port = free_port()
+        process = subprocess.Popen(
+            ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), "-b", str(directory), "-f", "10"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # It says so whenever a connection ends.
+        )
+        wait_for_port(process, port)
+        server = Server(process, port, directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
 def installed(name: str) -> bool:
     """Whether a peer is on the path."""
     return shutil.which(name) is not None

@@ -1,0 +1,154 @@
+"""Rows of queues: claim and ack one at a time, 8 and 100 at a time, and over work streams; on a small queue and on one
+of a million jobs whose history is in segments; beside consumer groups of Redis and beanstalkd.
+
+The jobs are there before the clock runs. A turn that empties a queue is an error. Server CPU is over jobs done.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.bench import servers
+from tests.bench.figures import Row, Spread, Turn, spread_of
+from tests.bench.load import ask_json
+from tests.bench.peers import resp
+from tests.bench.rows_http import Plan, payload
+from tests.bench.servers import BenchError, Server
+
+JOB_BYTES = 100
+SMALL = 200_000
+"""Jobs of a small queue: more than some turns can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One row."""
+
+    kind: str
+    batch: int
+    workers: int
+    goal_us: float
+    jobs: int = SMALL
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        how = "work stream + ack" if self.kind == "stream" else "claim + ack"
+        where = "" if self.jobs == SMALL else f", {self.jobs:,} jobs in segments"
+        return f"queue: {how} of {self.batch}, {self.workers} workers{where}"
+
+
+def all_rows(records: int) -> list[QueueRow]:
+    """Every row of this kind."""
+    shapes = [("topics", 1, 1, 120.0), ("topics", 1, 16, 120.0), ("topics", 8, 16, 15.0), ("topics", 100, 4, 3.0)]
+    rows = [QueueRow(*shape) for shape in shapes]
+    rows += [QueueRow("stream", 1, 16, 100.0)]
+    return rows + [QueueRow(*shape, jobs=records) for shape in shapes[1:]]
+
+
+def turn(server: Server, kind: str, batch: int, workers: int, seconds: float) -> Turn:
+    """Workers at work for some time."""
+    command = [sys.executable, "-m", "tests.bench.jobs", "--kind", kind, "--port", str(server.port)]
+    command += ["--batch", str(batch), "--workers", str(workers), "--seconds", str(seconds)]
+    before = server.cpu_s()
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    used = server.cpu_s() - before
+    if finished.returncode:
+        raise BenchError(f"workers: {finished.stderr[-500:]}")
+    seen = json.loads(finished.stdout)
+    if seen["out"] or not seen["count"]:
+        raise BenchError(f"{kind}: the queue ran dry: {seen}")
+    return Turn(seen["count"], used, seen["seconds"], 0.0, 0.0, 0.0, seen["cpu_s"])
+
+
+def fill(server: Server, row: QueueRow) -> None:
+    """Make the queue and its jobs; where the row says so, let them be sealed."""
+    config = {"type": "queue", "lease_ms": 3_600_000, "durability": "disk"}
+    ask_json(server, "PUT", "/v0/topics/jobs", config)
+    batch = {"records": [{"data": payload(JOB_BYTES)}] * 1000}
+    for _ in range(row.jobs // 1000):
+        ask_json(server, "POST", "/v0/topics/jobs?return_seqs=false", batch)
+    if row.jobs != SMALL:
+        for _ in range(2):
+            ask_json(server, "POST", "/v0/admin/checkpoint")
+
+
+def fill_redis(server: Server, jobs: int) -> None:
+    """The same jobs as entries of a stream with a group."""
+    blob = resp(b"XADD", b"jobs", b"*", b"d", payload(JOB_BYTES).encode()) * 1000
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
+        for _ in range(jobs // 1000):
+            sock.sendall(blob)
+            _wait_for(sock, b"\r\n", 2000)
+        sock.sendall(resp(b"XGROUP", b"CREATE", b"jobs", b"g", b"0"))
+        _wait_for(sock, b"\r\n", 1)
+
+
+def fill_beanstalkd(server: Server, jobs: int) -> None:
+    """The same jobs."""
+    data = payload(JOB_BYTES).encode()
+    blob = b"put 0 0 3600 %d\r\n%b\r\n" % (len(data), data) * 1000
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
+        for _ in range(jobs // 1000):
+            sock.sendall(blob)
+            _wait_for(sock, b"\r\n", 1000)
+
+
+def _wait_for(sock: socket.socket, mark: bytes, count: int) -> None:
+    seen = b""
+    while seen.count(mark) < count:
+        data = sock.recv(1 << 20)
+        if not data:
+            raise BenchError("the peer closed the connection")
+        seen += data
+
+
+def run(row: QueueRow, plan: Plan) -> Row:
+    """Measure a row, in turns with its peers."""
+    with ExitStack() as stack:
+        daemon = stack.enter_context(servers.topicsd(plan.where))
+        fill(daemon, row)
+        running = {"topicsd": (daemon, row.kind)}
+        if servers.installed("redis-server"):
+            peer = stack.enter_context(servers.redis(plan.where, "everysec"))
+            fill_redis(peer, SMALL)
+            running["Redis consumer group"] = (peer, "redis")
+        if servers.installed("beanstalkd"):
+            peer = stack.enter_context(servers.beanstalkd(plan.where))
+            fill_beanstalkd(peer, SMALL)
+            running["beanstalkd, binlog"] = (peer, "beanstalkd")
+        turns: dict[str, list[Turn]] = {name: [] for name in running}
+        for _ in range(plan.rounds):
+            for name, (server, kind) in list(running.items()):
+                try:
+                    turns[name].append(turn(server, kind, row.batch, row.workers, min(plan.seconds, 1)))
+                except BenchError:
+                    if name == "topicsd" or not turns[name]:
+                        raise
+                    del running[name]  # It was fast enough to do all of its jobs; what was seen before stands.
+    mine = turns["topicsd"]
+    figure = spread_of(mine)
+    return Row(
+        name=row.name,
+        unit="CPU µs / job",
+        figure=figure,
+        goal=f"≤ {row.goal_us:.0f} µs a job",
+        met=figure.median <= row.goal_us,
+        peers={name: spread_of(seen) for name, seen in turns.items() if name != "topicsd"},
+        rate=Spread.of([one.rate for one in mine]),
+        rate_unit="jobs/s",
+        client_cpu_us=Spread.of([one.client_cpu_s / one.count * 1e6 for one in mine]).median,
+        note="Redis: XREADGROUP, XACK + XDEL over RESP, AOF everysec; beanstalkd: reserve, delete, as many pipelined",
+    )
+
+
+def run_all(rows: list[QueueRow], plan: Plan) -> Iterator[Row]:
+    """Every row, one after the other."""
+    for row in rows:
+        yield run(row, plan)
