@@ -150,7 +150,7 @@ class Daemon:
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
-        self._turn_due = False
+        self._turn_due = self._reads_due = False
         self._turns_to_chore = 0
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
@@ -266,8 +266,23 @@ class Daemon:
 
     def reading(self) -> None:
         """Something is about to be read: see to it that what reads before it brought into memory is let go again."""
-        if self.engine.catalog.cache.over:
-            self.wake()
+        if not self._reads_due and self.engine.catalog.cache.over:
+            self._reads_due = True
+            self.loop.call_soon(self._end_of_reads)
+
+    def _end_of_reads(self) -> None:
+        """What a tick of reads alone asks for; a turn does it as well, and much that reads do not need."""
+        self._reads_due = False
+        if self.core is None:
+            return
+        cache = self.core.catalog.cache
+        if cache.history.damaged or cache.volatile_held:
+            self.wake()  # the log has to be told what is lost
+            return
+        try:
+            self.core.end_of_reads()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
+            self.bug(error)
 
     def _turn(self) -> None:
         self._turn_due = False

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -200,10 +201,16 @@ class RowView:
         return nodes, words[8 * start + 4 : 8 * stop : 8] if flags & FLAG_METAS else None, tags
 
 
+@lru_cache(maxsize=64)
+def _ones(count: int) -> int:
+    """The integer whose little-endian bytes are so many 32-bit ones."""
+    return int.from_bytes(b"\1\0\0\0" * count, "little")
+
+
 def minus(column: array[int], number: int) -> array[int]:
     """Each 32-bit number of a column less `number`, which none is smaller than: one subtraction of long integers."""
     size = 4 * len(column)
-    ones = int.from_bytes(b"\1\0\0\0" * (size // 4), "little")
+    ones = _ones(len(column))
     return array("I", (int.from_bytes(column, "little") - number * ones).to_bytes(size, "little"))
 
 
