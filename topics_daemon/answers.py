@@ -116,6 +116,8 @@ def error_answer(head: Head | None, error: TopicsError, started_ns: int, *, clos
     """The whole answer that says `error`."""
     extra = b""
     seconds = RETRY_AFTER_S.get(error.code)
+    if error.detail is not None and "retry_after_ms" in error.detail:
+        seconds = -(-error.detail["retry_after_ms"] // 1000)
     if seconds is not None:
         extra = b"retry-after: %d\r\n" % seconds
     if error.code is Code.UNAUTHORIZED:

@@ -112,6 +112,11 @@ class Gate:
     def __len__(self) -> int:
         return len(self._digests)
 
+    @property
+    def inflight(self) -> int:
+        """Requests of all callers that wait for their answers."""
+        return sum(caller.inflight for caller in (self.anybody, self.nobody, self.peer, *self._callers))
+
     def change(self, keys: Iterable[Key]) -> int:
         """Take these keys instead; returns how many of the old ones are gone. The door never opens by this."""
         gone = dict(zip(self._digests, self._callers, strict=True))

@@ -20,6 +20,8 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from engine.core import Core, Ticket
+from engine.delivery import Governor, Observed
+from engine.delivery.governor import OBSERVE_S
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.segment.tiers import TieredFs
@@ -39,6 +41,7 @@ from topics_daemon.moving import Moving, open_tier
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
+from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.worker import Worker
@@ -146,11 +149,18 @@ class Daemon:
             config["idle_timeout_ms"] / 1000,
             config["stall_timeout_ms"] / 1000,
         )
+        self.governor = Governor()
         self.pump = Pump(self)
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
         self._turn_due = self._reads_due = False
+        self._window_s = 0.0
+        """How long a turn waits for more requests to join it, while the daemon is pressed."""
+        self._answered = 0
+        self._worked_s = time.thread_time()
+        self._observed_s = loop.time()
+        self._observer = loop.call_later(OBSERVE_S, self._observe)
         self._turns_to_chore = 0
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
@@ -257,7 +267,10 @@ class Daemon:
         """Ask for a turn after everything that this loop iteration brings."""
         if not self._turn_due:
             self._turn_due = True
-            self.loop.call_soon(self._turn)
+            if self._window_s:
+                self.loop.call_later(self._window_s, self._turn)
+            else:
+                self.loop.call_soon(self._turn)
 
     def drain(self, *names: str) -> None:
         """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
@@ -435,9 +448,43 @@ class Daemon:
         self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
 
+    def _observe(self) -> None:
+        """Look at the pressure, and take what follows from it."""
+        now, core, ready = self.loop.time(), self.core, self.pump.ready
+        answered, worked_s = self.metrics.answered(), time.thread_time()
+        self.governor.observe(
+            Observed(
+                depth=len(ready),
+                delay_s=ready.waited_s_max,
+                lag_s=max(0.0, now - self._observed_s - OBSERVE_S),
+                queue_bytes=core.wal.unsynced_bytes if core is not None else 0,
+                in_flight=self.gate.inflight,
+                answered=answered - self._answered,
+                busy=min(1.0, (worked_s - self._worked_s) / max(now - self._observed_s, 1e-3)),
+            ),
+            now,
+        )
+        self._answered, self._worked_s, self._observed_s, ready.waited_s_max = answered, worked_s, now, 0.0
+        was = self._window_s
+        self._window_s = self.governor.window_s
+        if self._window_s or was:
+            note_pacing(self._window_s)
+        self.pump.press(self.governor)
+        self._observer = self.loop.call_later(OBSERVE_S, self._observe)
+
+    def pressed(self) -> TopicsError:
+        """The 429 of a write while the daemon is pressed."""
+        wait_ms = int(self.governor.retry_s * 1000)
+        return Unavailable(
+            Code.THROTTLED,
+            "more is asked of this daemon than it can do; try again later, or send disable_backpressure",
+            {"retry_after_ms": wait_ms},
+        )
+
     def halt(self, timeout_s: float) -> bool:
         """Stop the timers and threads; what they did is taken back first. False when a thread hangs in a disk."""
         self._ticker.cancel()
+        self._observer.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
         if self._claims is not None:

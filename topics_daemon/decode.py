@@ -86,6 +86,8 @@ class Write(msgspec.Struct):
     ack_fsync: bool = False
     return_seqs: bool = True
     warnings: list[str] | None = None
+    insists: bool = False
+    """Whether it is not to be refused for pressure (`disable_backpressure`)."""
 
 
 _STRICT_WRITE: Final = msgspec.json.Decoder(StrictWriteIn)
@@ -234,6 +236,7 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
         write.config = decode_changes(config, limits, warnings, "config.")
     if warnings:
         write.warnings = warnings
+    write.insists = read.disable_backpressure
     return write
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from engine.core.routers import RouterState
+from engine.delivery import signs
 from engine.queue.events import TimePassed
 from engine.topic.history import NotCached
 from engine.types import Reason
@@ -107,6 +108,10 @@ METERS: Final[tuple[Meter, ...]] = (
     _gauge("connections", "Open connections."),
     _gauge("multiplexed_requests", "Open requests of all connections of HTTP/2, streams and long polls among them."),
     _gauge("request_buffer_bytes", "Bytes of request bodies that are on their way in."),
+    _gauge("pressure", "How hard the daemon is pressed, 0 to 1: above 0.8 for a second, writes are told to come back."),
+    _gauge("pressure_sign", "Signs that the pressure is made from, 0 to 1.", "sign"),
+    _gauge("topics_waiting", "Topics that wait for their turn to be delivered."),
+    _gauge("topics_set_aside", "Topics of negative priority that are not pushed while the daemon is pressed."),
     _gauge("loop_lag_seconds", "Worst delay of a timer within the last seconds."),
     _counter("throttled_total", "Requests answered 429, by the limit that was met.", "why"),
     _gauge("topic_records", "Live records of a topic; of the topics touched last.", "topic", shared=True),
@@ -282,6 +287,11 @@ def _put_daemon(page: _Page, daemon: Daemon) -> None:
     page.put("topics_connections", len(daemon.connections))
     page.put("topics_multiplexed_requests", daemon.http2_requests)
     page.put("topics_request_buffer_bytes", daemon.buffered_bytes)
+    page.put("topics_pressure", round(daemon.governor.pressure, 4))
+    for sign, value in signs(daemon.governor.seen).items():
+        page.put("topics_pressure_sign", round(value, 4), sign=sign)
+    page.put("topics_topics_waiting", len(daemon.pump.ready))
+    page.put("topics_topics_set_aside", len(daemon.pump.ready.aside))
     page.put("topics_loop_lag_seconds", round(max(daemon.metrics.lags), 6))
 
 
@@ -310,7 +320,7 @@ def _put_log(page: _Page, core: Core) -> None:
     page.put("topics_wal_bytes_total", sum(shard.tip_lsn for shard in wal.shards))
     page.put("topics_wal_syncs_total", wal.syncs)
     page.put("topics_wal_rotations_total", wal.rotations)
-    page.put("topics_wal_queue_bytes", sum(max(0, shard.tip_lsn - shard.durable_lsn) for shard in wal.shards))
+    page.put("topics_wal_queue_bytes", core.wal.unsynced_bytes)
     page.put("topics_wal_read_only", int(core.read_only is not None))
     page.put("topics_disk_bytes", wal.bytes_allocated, kind="wal")
 

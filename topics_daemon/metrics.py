@@ -104,6 +104,10 @@ class Metrics:
         """Where the requests of a route are counted."""
         return self.tallies.get(id(route), self.unrouted)
 
+    def answered(self) -> int:
+        """Requests that were answered, but for long polls."""
+        return sum(sum(tally.buckets) for tally in self.tallies.values())
+
     def refused(self, error: TopicsError) -> None:
         """Count who had to wait, by why."""
         if error.code is Code.THROTTLED:

@@ -5,18 +5,21 @@ served a page each, round and round, for at most `SLICE_S` before other work of 
 stand at the same place with the same options share one page and its rendering (`Frames`), which lives as long as one
 pass: nothing can change in between.
 
-Priorities between topics will order this line; until then it is first in, first out.
+Which topic is next is `engine.delivery.Ready`'s to say: bands by priority, turns of a bounded time and size.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from engine.core.priority import effective_priority
+from engine.delivery import Governor, Ready
+from engine.delivery.bands import TURN_BYTES
 from engine.errors import Code, Refused, TopicsError
 from engine.types import Page
 from topics_daemon.sse import data_lines, record_payload
@@ -103,11 +106,13 @@ class Frame:
 class Frames:
     """Pages of one pass, read and rendered once for all who stand at the same place with the same options."""
 
-    __slots__ = ("_daemon", "_made")
+    __slots__ = ("_daemon", "_made", "bytes")
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._made: dict[tuple[str, int, int, int | None, int], Frame] = {}
+        self.bytes = 0
+        """What was handed out, counted for each who got it."""
 
     def read(self, session: Session, place: Place) -> Frame:
         """The next page at a place."""
@@ -120,6 +125,8 @@ class Frames:
             page = self._daemon.engine.page(place.name, request)
             payload = record_payload(place.name.encode("ascii"), page) if page.count else None
             frame = self._made[key] = Frame(page, payload)
+        if frame.payload is not None:
+            self.bytes += len(frame.payload)
         return frame
 
 
@@ -133,9 +140,14 @@ class Pump:
         self._sleepers: dict[str, dict[Stream, None]] = {}
         """Followers that wait for their readers and know that there is more: they cost a write nothing."""
         self._streams: dict[Open, None] = {}
-        self._line: deque[Stream] = deque()
-        self._held: deque[Stream] = deque()
+        self.ready: Ready[str] = Ready()
+        """Topics that have something for streams."""
+        self._lines: dict[str, OrderedDict[Stream, None]] = {}
+        """The streams that each of them is for."""
+        self._held: dict[Stream, None] = {}
         """Streams that wait for the bound on all of them."""
+        self.gather_s = 0.0
+        """How long delivery waits for more records, while the daemon is pressed."""
         self._held_bytes = 0
         self._pass_due = False
         self._beats: list[tuple[float, int, Open]] = []
@@ -238,18 +250,54 @@ class Pump:
             if _take_out(self._sleepers, stream, name):
                 self._followers.setdefault(name, {})[stream] = None
 
-    def enqueue(self, stream: Stream, *, first: bool = False) -> None:
-        """Put a stream in line, unless it is, or cannot be served now; `first` for one that had its turn already."""
-        if stream.queued or stream.paused or stream.ended:
+    def enqueue(self, stream: Stream, name: str | None = None, *, first: bool = False) -> None:
+        """Put a stream in the line of a topic (of all that it has ready, without a name), if it can be served now.
+
+        `first`: the topic goes before the others of its band, for it had its turn already.
+        """
+        if stream.paused or stream.ended:
             return
-        stream.queued = True
-        if first:
-            self._line.appendleft(stream)
-        else:
-            self._line.append(stream)
-        if not self._pass_due:
+        for wanted in stream.ready if name is None else (name,):
+            line = self._lines.get(wanted)
+            if line is None:
+                line = self._lines[wanted] = OrderedDict()
+                self._make_ready(wanted, first)
+            if wanted in self.ready.aside and stream not in line:
+                self._advise(stream, wanted)
+            line[stream] = None
+
+    def _make_ready(self, name: str, first: bool = False) -> None:
+        slot = self.daemon.engine.catalog.visible.get(name)
+        now_ms = self.daemon.engine.now()
+        priority = 0
+        if slot is not None:
+            topic = slot.topic
+            priority = effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now_ms)
+        self.ready.add(name, priority, self.now(), first=first)
+        self._ask_for_pass(self.gather_s)
+
+    def _ask_for_pass(self, delay_s: float = 0.0) -> None:
+        if not self._pass_due and self.ready:
             self._pass_due = True
-            self.daemon.loop.call_soon(self._pass)
+            if delay_s:
+                self.daemon.loop.call_later(delay_s, self._pass)
+            else:
+                self.daemon.loop.call_soon(self._pass)
+
+    def press(self, governor: Governor) -> None:
+        """The pressure was looked at: push negative priorities or not, and gather records for longer or not."""
+        self.gather_s = governor.gather_s
+        if governor.refusing != self.ready.paused:
+            self.ready.pause(governor.refusing, self.now())
+            self._ask_for_pass()
+            for name in self.ready.aside:
+                for stream in self._lines[name]:
+                    self._advise(stream, name)
+
+    def _advise(self, stream: Stream, name: str) -> None:
+        """Tell a reader that a topic is not pushed for a while; it can be read."""
+        if not stream.ended and not stream.paused:
+            stream.advise(name, int(self.daemon.governor.retry_s * 1000))
 
     def hold(self, stream: Open, waiting: int) -> None:
         """A stream has rendered ahead of its reader: count it against the bound of all."""
@@ -261,8 +309,8 @@ class Pump:
         self._held_bytes -= drained.held_bytes
         drained.held_bytes = 0
         while self._held and not self.is_full:
-            stream = self._held.popleft()
-            stream.queued = False
+            stream = next(iter(self._held))
+            del self._held[stream]
             self.enqueue(stream)
 
     # -- the pass --------------------------------------------------------------------------------------------------
@@ -286,9 +334,6 @@ class Pump:
                 if stream.paused and name in stream.ready:
                     _take_out(self._followers, stream, name)
                     self._sleepers.setdefault(name, {})[stream] = None
-        if self._line and not self._pass_due:
-            self._pass_due = True
-            self.daemon.loop.call_soon(self._pass)
 
     def _poke(self, waiter: Waiter) -> None:
         """A bug in one answer costs that answer, and nobody else's."""
@@ -298,22 +343,20 @@ class Pump:
             waiter.gone()
             waiter.fail(self.daemon.internal_error(error))
 
-    def _serve(self, stream: Stream, frames: Frames) -> None:
-        """Give one stream in line its turn."""
-        stream.queued = False
-        if stream.ended or stream.paused or not stream.ready:
+    def _serve(self, stream: Stream, name: str, frames: Frames) -> None:
+        """Give one stream what one topic has for it."""
+        if stream.ended or stream.paused or name not in stream.ready:
             return
         if self.is_full:
-            stream.queued = True
-            self._held.append(stream)
+            self._held[stream] = None
             return
         try:
-            stream.serve(frames)
+            stream.serve(frames, name)
         except Exception as error:  # noqa: BLE001  # logged under an id; the reader comes back and goes on
             self.daemon.internal_error(error)
             stream.end(500, "internal")
-        if stream.ready:
-            self.enqueue(stream)
+        if name in stream.ready:
+            self.enqueue(stream, name)
 
     def _dropped(self, stream: Stream, slot: Slot) -> None:
         place = stream.session.places[slot.topic.name]
@@ -322,21 +365,36 @@ class Pump:
             stream.tell(stream.topic_deleted(place))
 
     def _pass(self) -> None:
-        """Serve the streams in line for one slice."""
+        """Give topics their turns for one slice."""
         self.daemon.reading()
         frames = Frames(self.daemon)
-        until = self.now() + SLICE_S
-        served = 0
+        now = self.now()
+        until = now + SLICE_S
         try:
-            while self._line:
-                self._serve(self._line.popleft(), frames)
-                served += 1
-                if served % LOOK_EVERY == 0 and self.now() > until:
-                    break
+            while now <= until and (name := self.ready.take(now)) is not None:
+                now = self._turn(name, frames)
         finally:
-            self._pass_due = bool(self._line)
-            if self._line:
-                self.daemon.loop.call_soon(self._pass)
+            self._pass_due = False
+            self._ask_for_pass()
+
+    def _turn(self, name: str, frames: Frames) -> float:
+        """Serve the streams of a topic, until all are or its turn is over; returns the time."""
+        line = self._lines.pop(name)
+        until, bytes_until = self.now() + self.ready.turn_s, frames.bytes + TURN_BYTES
+        served = 0
+        while line and frames.bytes < bytes_until:
+            self._serve(line.popitem(last=False)[0], name, frames)
+            served += 1
+            if served % LOOK_EVERY == 0 and self.now() > until:
+                break
+        if line:
+            # The others come at the next turn, before those that have had theirs.
+            line.update(self._lines.get(name) or ())
+            if name not in self._lines:
+                self._lines[name] = line
+                self._make_ready(name)
+            self._lines[name] = line
+        return self.now()
 
     # -- time ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from engine.errors import Code, TopicsError
+from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached, ReadJob
 from topics_daemon.answers import RETRY_AFTER_S
 from topics_daemon.exchange import OneWay
@@ -44,7 +44,6 @@ class Stream(OneWay):
         "ended",
         "held_bytes",
         "paused",
-        "queued",
         "ready",
         "session",
         "wrote_s",
@@ -56,8 +55,6 @@ class Stream(OneWay):
         self.connection = connection
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
-        self.queued = False
-        """Whether it is in the pump's line."""
         self.paused = False
         self.ended = False
         self.held_bytes = 0
@@ -105,7 +102,7 @@ class Stream(OneWay):
         place = self.session.places[name]
         if not place.gone and not self.ended and name != self._reading and name not in self._behind:
             self.ready[name] = None
-            self._pump.enqueue(self)
+            self._pump.enqueue(self, name)
 
     def pause(self) -> None:
         """More than may be rendered ahead waits to be sent."""
@@ -156,9 +153,8 @@ class Stream(OneWay):
 
     # -- served by the pump ----------------------------------------------------------------------------------------
 
-    def serve(self, frames: Frames) -> None:
-        """Write what one topic has; the pump puts the stream back in line while it has more."""
-        name = next(iter(self.ready))
+    def serve(self, frames: Frames, name: str) -> None:
+        """Write what a topic has; the pump puts the stream back in the topic's line while it has more."""
         del self.ready[name]
         session = self.session
         place = session.places[name]
@@ -243,8 +239,8 @@ class Stream(OneWay):
         if self.paused:
             # What was read is not kept for a reader that takes nothing.
             self._settle()
-        self.ready = {name: None, **self.ready}
-        self._pump.enqueue(self, first=True)
+        self.ready[name] = None
+        self._pump.enqueue(self, name, first=True)
 
     def fail(self, error: TopicsError) -> None:
         """The read cannot be done."""
@@ -252,8 +248,7 @@ class Stream(OneWay):
         self._settle()
         if name is not None:
             self.tell(self._failed(self.session.places[name], error))
-        if self.ready:
-            self._pump.enqueue(self)
+        self._pump.enqueue(self)
 
     def _settle(self) -> None:
         """No read is on its way any more: those that wait behind it may ask for theirs."""
@@ -265,6 +260,7 @@ class Stream(OneWay):
             behind, self._behind = self._behind, {}
             if not self.ended:
                 self.ready.update(behind)
+                self._pump.enqueue(self)
 
     def _failed(self, place: Place, error: TopicsError) -> list[bytes]:
         """A page could not be read: the topic is gone, or the error passes."""
@@ -276,6 +272,11 @@ class Stream(OneWay):
             shown["retry_after_ms"] = wait_s * 1000
             self._pump.daemon.loop.call_later(wait_s, self.note, place.name)
         return [self.said(b"error", shown)]
+
+    def advise(self, name: str, retry_after_ms: int) -> None:
+        """A topic is not pushed for a while, because the daemon is pressed."""
+        busy = Refused(Code.THROTTLED, "topics of negative priority are not pushed while the daemon is pressed")
+        self.tell([self.said(b"error", {**self._error(busy), "retry_after_ms": retry_after_ms, "topics": [name]})])
 
     def _error(self, error: TopicsError) -> dict[str, object]:
         """How an error is told."""

@@ -115,13 +115,12 @@ class Subscription(Stream):
             super().leave(place)
             self._socket.commands.left(place.name, self)
 
-    def serve(self, frames: Frames) -> None:
+    def serve(self, frames: Frames, name: str) -> None:
         """Send what one topic has, unless its records wait for the answer to the command that caused them."""
-        name = next(iter(self.ready))
         if name in self._socket.commands.held:
             del self.ready[name]
         else:
-            super().serve(frames)
+            super().serve(frames, name)
 
     # -- what it says ------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,11 @@ class Wal:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
 
     @property
+    def unsynced_bytes(self) -> int:
+        """Bytes of the log that no sync covers yet."""
+        return sum(max(0, shard.tip_lsn - shard.durable_lsn) for shard in self.shards)
+
+    @property
     def bytes_allocated(self) -> int:
         """What the files of the log take on the disk, the one prepared ahead included."""
         return sum(file.size for shard in self.shards for file in shard.files)

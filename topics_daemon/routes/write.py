@@ -95,21 +95,30 @@ class WriteExchange(Exchange):
 class _DiskTimes:
     """How the times of the disk are shown; all writes of a tick share them, so the last ones are kept."""
 
-    __slots__ = ("_shown", "_sync_ns", "_write_ns")
+    __slots__ = ("_shown", "_sync_ns", "_write_ns", "throttle_wait_ms")
 
     def __init__(self) -> None:
         self._write_ns = self._sync_ns = -1
         self._shown = b""
+        self.throttle_wait_ms = 0.0
+        """How long writes wait for others to join their group, while the daemon is pressed."""
 
     def shown(self, write_ns: int, sync_ns: int) -> bytes:
         """The two members of `performance`."""
         if write_ns != self._write_ns or sync_ns != self._sync_ns:
             self._write_ns, self._sync_ns = write_ns, sync_ns
             self._shown = b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (write_ns / 1e6, sync_ns / 1e6)
+            if self.throttle_wait_ms:
+                self._shown += b',"throttle_wait_ms":%.3f' % self.throttle_wait_ms
         return self._shown
 
 
 _DISK: Final = _DiskTimes()
+
+
+def note_pacing(window_s: float) -> None:
+    """Say in the answers of writes how long they wait for their group."""
+    _DISK.throttle_wait_ms = window_s * 1000
 
 
 def _unanswered() -> TopicsError:
@@ -144,6 +153,8 @@ def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
             _take_json_query(head, write)
     else:
         write = _decode_lines(daemon, head, body)
+    if daemon.governor.refusing and not write.insists:
+        raise daemon.pressed()
     if write.config is not None:
         _check_config(head.caller, write.config)
     if write.key is None and head.idempotency_key is not None:
@@ -277,7 +288,7 @@ class ManyExchange(Exchange):
             failed,
             warnings_tail(self.warnings),
             took_ms,
-            b'"wal_append_ms":%.3f,"fsync_ms":%.3f' % (self.ticks[0] / 1e6, self.ticks[1] / 1e6),
+            _DISK.shown(*self.ticks),
         )
         self.finish(respond(self.head, self._status(failed), body))
 
@@ -331,6 +342,8 @@ def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None) -> Wri
         write = decode_write(text, daemon.limits, node)
     except TopicsError as error:
         return error
+    if daemon.governor.refusing and not write.insists:
+        return daemon.pressed()
     if write.config is not None:
         _check_config(head.caller, write.config)
     return write

@@ -1,0 +1,158 @@
+"""What a pressed daemon does: late, refusing new writes with a time to come back, and itself again afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.kit import (
+    DaemonProcess,
+    Events,
+    NoAnswer,
+    clean_environment,
+    daemon_process,
+    post,
+    records_of,
+    request,
+    watch,
+)
+
+LAUNCHER = Path(__file__).with_name("pressed.py")
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def daemon(faults: Path) -> Iterator[DaemonProcess]:
+    with daemon_process(environ=clean_environment(FAULTS=str(faults)), launcher=LAUNCHER) as running:
+        yield running
+
+
+def gauge(daemon: DaemonProcess, name: str) -> float:
+    shown = daemon.ask(request("GET", "/v0/metrics", None, "Accept: application/json")).json
+    return float(shown["metrics"][name]["series"][0]["value"])
+
+
+def soon(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.05)
+
+
+def refuses(daemon: DaemonProcess) -> bool:
+    return daemon.ask(post("/v0/topics/probe", {"records": [{"data": 1}]})).status == 429
+
+
+@contextmanager
+def pressed(daemon: DaemonProcess, faults: Path) -> Iterator[None]:
+    """A daemon that refuses writes, and takes them again at the end."""
+    (faults / "pressed").touch()
+    try:
+        soon(lambda: refuses(daemon))
+        yield
+    finally:
+        (faults / "pressed").unlink()
+        soon(lambda: not refuses(daemon))
+
+
+def test_new_writes_get_a_time_to_come_back_and_reads_go_on(daemon: DaemonProcess, faults: Path) -> None:
+    daemon.write("t", 1)
+    with pressed(daemon, faults):
+        refused = daemon.ask(post("/v0/topics/t", {"records": [{"data": 2}]}))
+        assert refused.status == 429
+        assert refused.code == "throttled"
+        wait_ms = refused.json["error"]["detail"]["retry_after_ms"]
+        assert 200 <= wait_ms <= 30_000
+        assert int(refused.headers["retry-after"]) == -(-wait_ms // 1000)
+        lines = daemon.ask(post("/v0/topics/t", b'"x"\n', kind="application/x-ndjson"))
+        assert lines.status == 429
+        many = daemon.ask(post("/v0/write", {"topics": {"t": {"records": [{"data": 3}]}}}))
+        assert many.status == 429
+        assert gauge(daemon, "topics_pressure") > 0.8
+        assert daemon.read("t")["head_seq"] == 1
+        assert daemon.ask(post("/v0/topics/t/delete", {"before_seq": 1})).status == 200
+        assert daemon.ask(request("GET", "/v0/ready")).status == 200
+    text = daemon.ask(request("GET", "/v0/metrics")).body.decode()
+    assert 'topics_throttled_total{why="pressure"}' in text
+    assert daemon.write("t", 4)["first_seq"] == 2, "nothing that was refused has been written"
+
+
+def test_who_insists_is_served_and_sees_how_long_it_waited(daemon: DaemonProcess, faults: Path) -> None:
+    soon(lambda: "throttle_wait_ms" not in daemon.write("insists", 0)["performance"])
+    head = daemon.read("insists")["head_seq"]
+    with pressed(daemon, faults):
+        answer = daemon.write("insists", 1, disable_backpressure=True)
+        assert answer["first_seq"] == head + 1
+        assert answer["performance"]["throttle_wait_ms"] > 0.5
+        both = {"a": {"records": [{"data": 1}], "disable_backpressure": True}, "b": {"records": [{"data": 1}]}}
+        some = daemon.ask(post("/v0/write", {"topics": both}))
+        assert some.status == 207
+        assert some.json["topics"]["a"]["first_seq"] == 1
+        assert some.json["topics"]["b"]["error"]["code"] == "throttled"
+    soon(lambda: "throttle_wait_ms" not in daemon.write("insists", 2)["performance"])
+
+
+def test_negative_priorities_are_not_pushed_but_can_be_read(daemon: DaemonProcess, faults: Path) -> None:
+    assert daemon.ask(request("PUT", "/v0/topics/low", {"priority": -100})).status == 201
+    daemon.write("low", "before")
+    daemon.write("plain", "before")
+    with Events(daemon, watch(daemon, {"low": {}, "plain": {}})) as events:
+        seen = {events.next()[1]["topic"] for _ in range(4)}
+        assert seen == {"low", "plain"}
+        with pressed(daemon, faults):
+            daemon.write("low", "set aside", disable_backpressure=True)
+            name, data, _ = events.next()
+            assert (name, data["code"], data["error"], data["topics"]) == ("error", 429, "throttled", ["low"])
+            assert data["retry_after_ms"] > 0
+            daemon.write("plain", "pushed", disable_backpressure=True)
+            name, data, _ = events.next()
+            assert (name, data["topic"], records_of(data)) == ("record", "plain", ["pushed"])
+            assert records_of(daemon.read("low")) == ["before", "set aside"]
+            assert gauge(daemon, "topics_topics_set_aside") == 1
+            events.wire.sock.settimeout(0.5)
+            with pytest.raises(NoAnswer):
+                events.next()
+            events.wire.sock.settimeout(20.0)
+        name, data, _ = events.next()
+        assert (name, data["topic"], records_of(data)) == ("record", "low", ["set aside"])
+        assert gauge(daemon, "topics_topics_set_aside") == 0
+
+
+def test_a_long_poll_of_a_negative_priority_is_a_read(daemon: DaemonProcess, faults: Path) -> None:
+    assert daemon.ask(request("PUT", "/v0/topics/polled", {"priority": -1})).status == 201
+    with pressed(daemon, faults), daemon.wire() as wire:
+        wire.send(post("/v0/topics/polled/diff", {"wait_ms": 20_000}))
+        daemon.write("polled", 1, disable_backpressure=True)
+        assert records_of(wire.answer().json) == [1]
+
+
+@pytest.mark.slow
+def test_one_topic_of_low_priority_is_delivered_beside_a_hundred_hot_ones(daemon: DaemonProcess) -> None:
+    """Backlogs of a hundred topics for streams, and one record of the least priority: it does not come last."""
+    body = {"records": [{"data": "x" * 1000}] * 400}
+    hot = [f"hot{number}" for number in range(100)]
+    for name in hot:
+        assert daemon.ask(request("PUT", f"/v0/topics/{name}", {"priority": 1000})).status == 201
+        assert daemon.ask(post(f"/v0/topics/{name}", body)).status == 200
+    assert daemon.ask(request("PUT", "/v0/topics/cold", {"priority": -1000})).status == 201
+    daemon.write("cold", "me too")
+    url = watch(daemon, {name: {} for name in [*hot, "cold"]}, limit=20)
+    order: list[str] = []
+    with Events(daemon, url) as events:
+        while len(order) < 2000:
+            name, data, _ = events.next()
+            if name == "record":
+                order.append(data["topic"])
+            if data["topic"] == "cold":
+                break
+    assert order[-1] == "cold"
+    assert len(order) < 1000, "of the two thousand pages that the others have"
+    assert len(order) > 1
