@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
     with daemon_process(
-        *("--stall-timeout-ms", "1500", "--watch-session-ttl-ms", "1s", "--max-sse-connections", "40"),
+        *("--stall-timeout-ms", "4000", "--watch-session-ttl-ms", "1s", "--max-sse-connections", "40"),
         *("--max-watch-sessions", "80"),
     ) as running:
         yield running
