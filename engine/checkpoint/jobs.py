@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_64
 
+from engine.checkpoint.files import TailsUse
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.sources import DamagedFrames, Readers, Source
 from engine.formats.snapshot import (
@@ -161,8 +162,7 @@ class SnapshotJob:
         self.tails_bytes = 0
         """Size of the tails file; 0 when there was nothing to put into one."""
         self.snapshot_bytes = 0
-        self.tails_used: dict[int, int] = {}
-        """How much of each tails file is some topic's."""
+        self.tails_use = TailsUse()
         self._open_readers = open_readers
         self._store_id = store_id
         self._made: list[str] = []
@@ -232,11 +232,10 @@ class SnapshotJob:
                 raise OSError(errno.EIO, f"topic {copy.topic.name!r}: {copy.why}")
 
     def _note_used(self) -> None:
-        used = self.tails_used
         for found in self.captured:
             for entry in found.image.segments:
                 if entry.offset:
-                    used[entry.number] = used.get(entry.number, 0) + entry.data_len + 32 * entry.count
+                    self.tails_use.add(entry)
 
     def _write_deletes(self, fs: Fs, segment: Segment, entry: SegmentEntry, rows: list[tuple[int, int]]) -> None:
         if not rows and not entry.deletes:

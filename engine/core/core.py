@@ -448,8 +448,7 @@ class Core(Reads):
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """The outcome of a sync."""
-        now = self._read_clocks()
-        self.commit.sync_done(job, error, now)
+        self.commit.sync_done(job, error, now := self._read_clocks())
         self.queues.serve(now)
 
     def chore(self) -> Chore | None:
@@ -479,9 +478,7 @@ class Core(Reads):
     def keep_done(self, job: KeepJob, error: OSError | None) -> None:
         """The outcome of such a job; `keep_step` goes on from there."""
         self.keeper.job_done(job, error, self._read_clocks())
-        if self.keeper.damage:
-            found, self.keeper.damage = self.keeper.damage, []
-            self.damage.found(found, Ticket())
+        self.damage.take(self.keeper.damage)
 
     @property
     def fresh(self) -> set[Slot]:

@@ -121,6 +121,11 @@ class Damage:
         if not waits:
             ticket.complete(True)
 
+    def take(self, damage: list[Found]) -> None:
+        """The same for damage that no reader waits for; the list is emptied."""
+        found, damage[:] = damage[:], []
+        self.found(found, Ticket())
+
     @staticmethod
     def _at_once(attempt: Callable[[], bool], ticket: Ticket[bool]) -> bool:
         try:

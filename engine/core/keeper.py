@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
+from engine.checkpoint.files import Files
 from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
@@ -34,7 +35,7 @@ from engine.core.mover import Mover
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Unavailable
-from engine.formats.snapshot import Globals, ShardCut, snapshot_path, tails_path
+from engine.formats.snapshot import Globals, ShardCut, snapshot_path
 from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.segment.reader import DamagedSegment
@@ -131,13 +132,7 @@ class Keeper:
         """Pieces that could not."""
         self._job: Job | None = None
         self._running: Job | None = None
-        self._superfluous: list[tuple[int, list[str]]] = []
-        """Files that no snapshot from a number on names: they go when the older kept one has that number."""
-        self._tails_live: dict[int, int] = {}
-        """How many pieces of each tails file are some topic's."""
-        self._tails_size: dict[int, int] = {}
-        self._tails_used: dict[int, int] = {}
-        self._count_tails()
+        self._files = self._files_there(opened.tails)
 
     # -- when ------------------------------------------------------------------------------------------------------
 
@@ -249,7 +244,8 @@ class Keeper:
         elif error is None:
             self._written, self._stuck, self._at = job, [], 0
             self._topics = len(self._taken)
-            self._tails_size[self._number] = job.tails_bytes
+            if job.tails_bytes:
+                self._files.wrote_tails(self._number, job.tails_bytes)
             self.phase = Phase.SWITCH
             return
         self._fail(error, now_ms)
@@ -371,11 +367,11 @@ class Keeper:
             if self._replace(copy, segment):
                 self._sealed += not segment.in_tails
                 if segment.in_tails:
-                    self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1
+                    self._files.has_piece(segment)
             else:
                 failed.append(copy)
                 if not segment.in_tails:
-                    self._superfluous.append((self._number, segment.paths()))
+                    self._files.drop(self._number, segment.paths())
         return failed
 
     def _replace(self, copy: Copy, segment: Segment) -> bool:
@@ -429,7 +425,7 @@ class Keeper:
         loose = {*map(id, found.loose)}
         # Short islands of records before a hole stay in the tails when what comes after is sealed.
         taken = [block for block in slot.topic.tail.blocks if block.segment is not None or id(block) in loose]
-        for group in to_tails(taken, self._settings, self._is_worn):
+        for group in to_tails(taken, self._settings, self._files.is_worn):
             copy = self._copy(slot.topic, group)
             live, size = sum(block.live for block in group.blocks), sum(block.live_bytes for block in group.blocks)
             replaces = [block.segment for block in group.blocks if block.segment is not None]
@@ -502,21 +498,19 @@ class Keeper:
         """The segments of a topic have the deleted rows that the snapshot names."""
         for segment, entry, _ in found.deletes:
             if segment.del_version and entry.deletes != segment.del_version:
-                self._superfluous.append((self._number, [segment.del_path(segment.del_version)]))
+                self._files.drop(self._number, [segment.del_path(segment.del_version)])
             segment.del_version, segment.del_digest = entry.deletes, entry.digest
 
     def _done(self, job: SnapshotJob, now_ms: int) -> None:
         """Everything is as the snapshot says: let go of what it makes superfluous."""
-        if job.tails_bytes and not self._tails_live.get(self._number):
-            self._superfluous.append((self._number + 1, [tails_path(self._number)]))
-        self._superfluous += [(self._number, [segment.data_path]) for segment in self._gone_cold]
+        self._files.tails_are_used(self._number, job.tails_use)
+        self._files.drop(self._number, [segment.data_path for segment in self._gone_cold])
         self._gone_cold = []
         self._kept.append((self._number, self._cuts))
         while len(self._kept) > 2:
-            self._superfluous.append((0, [snapshot_path(self._kept.pop(0)[0])]))
+            self._files.drop(0, [snapshot_path(self._kept.pop(0)[0])])
         if len(self._kept) == 2:
             self._trim(self._stuck)
-        self._tails_used = job.tails_used
         took = (self._clock.boot_ns() - self._began_ns) // 1_000_000
         self.last = CheckpointDone(
             number=self._number,
@@ -550,18 +544,9 @@ class Keeper:
 
     def _retire(self, segment: Segment, absent_from: int) -> None:
         """No topic has this segment any more; no snapshot from a number on names it."""
-        if not segment.in_tails:
-            self._superfluous.append((absent_from, segment.paths()))
-            if segment.cold:
-                self._superfluous.append((absent_from, [segment.data_path]))
-                self.mover.drop(absent_from, segment)
-            return
-        left = self._tails_live.get(segment.number, 1) - 1
-        self._tails_live[segment.number] = left
-        if not left:
-            self._superfluous.append((absent_from, [tails_path(segment.number)]))
-            for known in (self._tails_live, self._tails_size, self._tails_used):
-                known.pop(segment.number, None)
+        self._files.retire(segment, absent_from)
+        if segment.cold:
+            self.mover.drop(absent_from, segment)
 
     def _remove_superfluous(self) -> None:
         """Remove what neither kept snapshot names."""
@@ -569,29 +554,24 @@ class Keeper:
         for segment in retired:
             self._retire(segment, self._number + 1)  # it may have been taken down before it went
         oldest = self._kept[0][0] if len(self._kept) == 2 else 0
-        paths = [path for number, paths in self._superfluous if number <= oldest for path in paths]
-        self._superfluous = [entry for entry in self._superfluous if entry[0] > oldest]
+        paths = self._files.take(oldest)
         self.mover.release(oldest)
         if paths:
             self._job = RemoveJob(paths, self._durable)
 
-    def _count_tails(self) -> None:
-        """Whose pieces are in which tails file, at a start; what replay has dropped is still to be taken off."""
+    def _files_there(self, tails: dict[str, int | None]) -> Files:
+        """The files at a start; what replay has dropped is still to be taken off. `tails`: lengths of tails files."""
         there = [
             block.segment
             for slot in self._catalog.by_id.values()
             for block in slot.topic.tail.blocks
             if block.segment is not None
         ]
+        pieces = [segment for segment in (*there, *self._catalog.cache.retired) if segment.in_tails]
+        files = Files(pieces, {piece.number: tails.get(piece.data_path) or 0 for piece in pieces})
         if self._kept:
             # Their local data may be there still, if the older snapshot does not say that they are cold.
-            newest = self._kept[-1][0]
-            self._superfluous += [(newest, [segment.data_path]) for segment in there if segment.cold]
-        for segment in (*there, *self._catalog.cache.retired):
-            if segment.in_tails:
-                self._tails_live[segment.number] = self._tails_live.get(segment.number, 0) + 1
-
-    def _is_worn(self, number: int) -> bool:
-        """Whether most of a tails file is nobody's any more."""
-        size = self._tails_size.get(number, 0)
-        return 2 * self._tails_used.get(number, size) < size
+            for segment in there:
+                if segment.cold:
+                    files.drop(self._kept[-1][0], [segment.data_path])
+        return files

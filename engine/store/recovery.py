@@ -92,6 +92,8 @@ class OpenedStore:
         self._live = False
         self._exhausted = False
         self._progress: Callable[[float], None] | None = None
+        self.tails = {} if start.begin is None else start.begin.tails
+        """Lengths of the tails files that it names."""
         names = {} if start.begin is None else {image.id: image.name for image, _ in start.begin.snapshot.topics()}
         self._walks = [
             ShardWalk(

@@ -67,6 +67,8 @@ class Restorable(NamedTuple):
     """By topic id and first seq."""
     deleted: dict[int, list[tuple[int, int]]]
     """By topic id: seqs that .del files say are deleted, as ascending ranges."""
+    tails: dict[str, int | None]
+    """Lengths of the tails files that it names; None for one that is missing."""
 
 
 class Start(NamedTuple):
@@ -287,7 +289,7 @@ def inspect(fs: Fs, store_id: bytes, snapshot: Snapshot) -> Restorable:
                 why = _read_deletes(fs, store_id, segment, deleted) or why
             if why is not None:
                 lost[image.id, entry.first] = why
-    return Restorable(snapshot, lost, deleted)
+    return Restorable(snapshot, lost, deleted, tails)
 
 
 def _missing(fs: Fs, segment: Segment, tails: dict[str, int | None]) -> Lost | None:

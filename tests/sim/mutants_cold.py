@@ -143,8 +143,8 @@ def _local_copy_goes_with_the_newer_snapshot(patch: Patch) -> None:
     old = patch.set(Keeper, "_remove_superfluous", None)
 
     def tidy(self: Any) -> None:
-        self._superfluous = [
-            (0 if paths[0].endswith(".data") else number, paths) for number, paths in self._superfluous
+        self._files._superfluous = [
+            (0 if paths[0].endswith(".data") else number, paths) for number, paths in self._files._superfluous
         ]
         old(self)
 
