@@ -387,6 +387,7 @@ class Exports(Answer, kw_only=True):
     """The pins there are."""
 
     exports: list[Export]
+    next_cursor: str | UnsetType = UNSET
 
 
 class Exported(Answer, kw_only=True):

@@ -101,7 +101,9 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         refuses=(404, 507),
     ),
     ("GET", "/v0/admin/exports"): Operation(
-        about="the pins: where their files are, and until when", gives={200: openapi_answers.Exports}
+        about="the pins by id: where their files are, and until when; `page_size` (100, at most 1000), `cursor`",
+        query=_PAGED,
+        gives={200: openapi_answers.Exports},
     ),
     ("DELETE", "/v0/admin/exports/:param"): Operation(
         about="let go of a pin", gives={200: openapi_answers.Unpinned}, param="id"

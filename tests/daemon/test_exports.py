@@ -104,6 +104,22 @@ def test_pins_are_chosen_listed_renewed_and_deleted(daemon: DaemonProcess) -> No
     gone_by(Path(str(export["path"])))
 
 
+def test_the_list_of_pins_is_paged_by_id(daemon: DaemonProcess) -> None:
+    made = sorted(ask(daemon, "POST", "/v0/admin/exports", {}).json["id"] for _ in range(3))
+    seen: list[str] = []
+    path = "/v0/admin/exports?page_size=1"
+    for number in range(3):
+        page = ask(daemon, "GET", path).json
+        seen += [one["id"] for one in page["exports"]]
+        assert ("next_cursor" in page) == (number < 2)
+        path = f"/v0/admin/exports?page_size=1&cursor={page.get('next_cursor')}"
+    assert seen == made
+    assert ask(daemon, "GET", "/v0/admin/exports?cursor=%20").status == 400
+    assert ask(daemon, "GET", "/v0/admin/exports?page_size=x").status == 400
+    for export_id in made:
+        ask(daemon, "DELETE", f"/v0/admin/exports/{export_id}")
+
+
 def test_a_pin_expires(daemon: DaemonProcess) -> None:
     export = pin(daemon, {"ttl_ms": 1})
     gone_by(Path(str(export["path"])))

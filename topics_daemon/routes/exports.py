@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from engine.errors import TopicsError, invalid
-from engine.names import check_topic_name
+from engine.names import check_topic_name, is_topic_name
 from topics_daemon.answers import json_answer
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.exports import Export
 from topics_daemon.head import Head
+from topics_daemon.routes.asked import list_cursor, page_size, read_list_cursor
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -76,11 +77,19 @@ def pin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     return None
 
 
+_LIST_QUERY: Final = frozenset({"page_size", "cursor"})
+
+
 def list_pins(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
-    """`GET /v0/admin/exports`."""
+    """`GET /v0/admin/exports?page_size&cursor`, by id."""
     warnings: list[str] = []
-    check_names(head.query, frozenset(), warnings)
-    answer: dict[str, Any] = {"exports": msgspec.to_builtins(daemon.exports.listed())}
+    check_names(head.query, _LIST_QUERY, warnings)
+    size = page_size(head.query, daemon.limits)
+    after = read_list_cursor(head.query["cursor"], is_topic_name) if "cursor" in head.query else ""
+    found = sorted((pin for pin in daemon.exports.listed() if pin.id > after), key=lambda pin: pin.id)
+    answer: dict[str, Any] = {"exports": msgspec.to_builtins(found[:size])}
+    if len(found) > size:
+        answer["next_cursor"] = list_cursor(found[size - 1].id)
     return json_answer(head, 200, answer, warnings, started_ns)
 
 
