@@ -176,6 +176,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _count("max_limit", _BASE.page_records, "records in one page", 1, 100_000),
     _count("max_nesting", _BASE.nesting, "depth of JSON", 8, 500),
     _count("max_connections", 4096, "connections open at once", 1, 1_000_000),
+    _count("max_connections_per_peer", 3072, "connections open at once from one address; 0 = no bound"),
     _count("max_inflight_per_key", 1000, "requests being worked on for one key; 0 = no bound"),
     _count("max_watch_sessions", 10_000, "watch sessions; 0 = no bound"),
     _count("max_watch_topics", 256, "topics in one watch session", 1, 4096),

@@ -14,6 +14,7 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -131,6 +132,8 @@ class Daemon:
         self.progress = 0.0
         """How far recovery is, 0 … 1."""
         self.connections: set[Link] = set()
+        self.peers: Counter[str] = Counter()
+        """How many of them there are from each address."""
         self.http2_requests = 0
         """Requests of all connections of HTTP/2 that are open."""
         self.unsettled: list[Link] = []
@@ -204,15 +207,26 @@ class Daemon:
             Code.NOT_READY, "the daemon is replaying its log", {"replay_progress": round(self.progress, 4)}
         )
 
-    def refuse_connection(self) -> TopicsError | None:
-        """Why a new connection is turned away, or None."""
-        maximum: int = self.config["max_connections"]
-        if len(self.connections) < maximum:
-            return None
-        self.log.warning("connection refused", limit="max_connections", max=maximum)
-        return Unavailable(
-            Code.THROTTLED, "too many connections; try again", {"limit": "max_connections", "max": maximum}
-        )
+    def admit(self, peer: str) -> TopicsError | None:
+        """Count a new connection from an address; returns why it is turned away, or None. `dismiss` is its end."""
+        there = self.peers[peer]
+        self.peers[peer] = there + 1
+        own_max: int = self.config["max_connections_per_peer"]
+        for limit, maximum, count in (
+            ("max_connections", self.config["max_connections"], self.peers.total() - 1),
+            ("max_connections_per_peer", own_max or sys.maxsize, there),
+        ):
+            if count >= maximum:
+                self.log.warning("connection refused", limit=limit, max=maximum, peer=peer)
+                detail = {"limit": limit, "max": maximum}
+                return Unavailable(Code.THROTTLED, "too many connections; try again", detail)
+        return None
+
+    def dismiss(self, peer: str) -> None:
+        """A connection from an address has ended."""
+        self.peers[peer] -= 1
+        if not self.peers[peer]:
+            del self.peers[peer]
 
     def internal_error(self, error: BaseException) -> TopicsError:
         """Log a bug under an id, and make the 500 that carries nothing but this id."""

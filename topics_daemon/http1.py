@@ -40,7 +40,7 @@ from topics_daemon.body import (
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
 from topics_daemon.http2_frames import PREFACE_HEAD
-from topics_daemon.listen import abort, is_own_user
+from topics_daemon.listen import abort, is_own_user, peer_of
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -100,6 +100,7 @@ class Connection(asyncio.Protocol):
         "heard",
         "only_pipelined",
         "paused",
+        "peer",
         "pending",
         "phase",
         "reading",
@@ -125,6 +126,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         self.reading = True
         self.heard = 0.0
+        self.peer = ""
         self.stream: Streaming | None = None
         self._inbuf = bytearray()
         self._scan = 0
@@ -148,7 +150,8 @@ class Connection(asyncio.Protocol):
         if self.door.inner is not None and is_own_user(transport.get_extra_info("socket")):
             self.door = self.door.inner
             self.heads = self.door.heads
-        refusal = daemon.refuse_connection()
+        self.peer = peer_of(transport)
+        refusal = daemon.admit(self.peer)
         daemon.connections.add(self)
         if refusal is not None:
             self._refuse(None, refusal, time.perf_counter_ns())
@@ -185,6 +188,7 @@ class Connection(asyncio.Protocol):
         self.phase = CLOSED
         self.fast = False
         self.daemon.connections.discard(self)
+        self.daemon.dismiss(self.peer)
         self._forget_body()
         if self.stream is not None:
             self.stream.gone()
@@ -295,7 +299,7 @@ class Connection(asyncio.Protocol):
         """The first words were those of HTTP/2: somebody else goes on with the connection."""
         self.phase = CLOSED
         self.daemon.connections.discard(self)
-        link = http2.Connection(self.daemon, self.door, self.transport)
+        link = http2.Connection(self.daemon, self.door, self.transport, self.peer)
         self.transport.set_protocol(link)
         link.begin(self._inbuf)
         return False

@@ -74,10 +74,11 @@ class _Protocol(H2Connection):
 class Connection(asyncio.Protocol):
     """One client's connection; `door` says which listener it came through."""
 
-    def __init__(self, daemon: Daemon, door: Door, transport: asyncio.Transport) -> None:
+    def __init__(self, daemon: Daemon, door: Door, transport: asyncio.Transport, peer: str) -> None:
         self.daemon = daemon
         self.door = door
         self.transport = transport
+        self._peer = peer
         self.requests: dict[int, Request] = {}
         self.out_bytes = 0
         """What waits to be sent for all requests."""
@@ -150,6 +151,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing_s = self.daemon.loop.time()
         self.daemon.connections.discard(self)
+        self.daemon.dismiss(self._peer)
         for request in list(self.requests.values()):
             request.close()
 

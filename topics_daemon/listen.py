@@ -86,6 +86,12 @@ def abort(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Where a connection comes from: an address, or the same for all of the Unix socket."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else "unix"
+
+
 def is_own_user(sock: socket.socket | None) -> bool:
     """Whether the other side of a Unix connection runs as the daemon's own user (SO_PEERCRED, as numbers)."""
     if sock is None:
