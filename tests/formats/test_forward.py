@@ -29,9 +29,8 @@ SEQS = st.integers(1, 2**63)
 @st.composite
 def groups(draw: st.DrawFn) -> Group:
     ranges, before = [], 0
-    for skipped, length, hops in draw(
-        st.lists(st.tuples(st.integers(1, 99), st.integers(1, 9), st.integers(0, 31)), max_size=4)
-    ):
+    triples = st.tuples(st.integers(1, 99), st.integers(1, 9), st.integers(0, 31))
+    for skipped, length, hops in draw(st.lists(triples, max_size=4)):
         ranges.append(Range(before + skipped, before + skipped + length - 1, hops))
         before = ranges[-1].last
     floors = st.one_of(st.just(0), st.integers(1, TS))
