@@ -7,6 +7,7 @@ none; counters add up, and leases that were logged hold.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,11 +37,20 @@ class Told:
     acking: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
     moved: set[int] = field(default_factory=set)
+    given: set[int] = field(default_factory=set)
+    """Every lease that was ever answered."""
     leased: dict[int, int] = field(default_factory=dict)
     """Of jobs whose leases were answered and not ended: the lease."""
 
     def copy(self) -> Told:
-        return Told(set(self.written), set(self.acking), set(self.acked), set(self.moved), dict(self.leased))
+        return Told(
+            set(self.written),
+            set(self.acking),
+            set(self.acked),
+            set(self.moved),
+            set(self.given),
+            dict(self.leased),
+        )
 
 
 class Shop:
@@ -97,7 +107,8 @@ class Shop:
         if leased is None:
             return []
         for lease_id, (seq, _) in enumerate(leased.jobs, leased.lease_id):
-            assert lease_id not in self.told.leased.values(), "a lease is given once"
+            assert lease_id not in self.told.given, "a lease is given once"
+            self.told.given.add(lease_id)
             self.told.leased[seq] = lease_id
         return [seq for seq, _ in leased.jobs]
 
@@ -108,15 +119,27 @@ class Shop:
     def ack(self, *seqs: int) -> None:
         self._over(list(seqs))
         self.told.acking.update(seqs)
-        self.wait(self.core.queues.ack("q", Ack(node="n", seqs=list(seqs))))
-        self.told.acked.update(seqs)
+        ticket = self.core.queues.ack("q", Ack(node="n", seqs=list(seqs)))
+        self._tell(ticket, lambda: self.told.acked.update(seqs))
+        self.wait(ticket)
+
+    def _tell(self, ticket: Ticket[Any], know: Callable[[], None]) -> None:
+        """Let the client know something in the very moment of its answer, and look at what the disk has then."""
+
+        def heard(_: Ticket[Any]) -> None:
+            know()
+            if self.disk.on_step is not None:
+                self.disk.on_step(self.disk, "answer")
+
+        assert not ticket.done
+        ticket.on_done = heard
 
     def nack(self, *seqs: int, **how: Any) -> None:
         self._over(list(seqs))
-        done = self.wait(self.core.queues.nack("q", Nack(node="n", seqs=list(seqs), **how)))
-        assert done.seqs == list(seqs)
-        if how.get("dead_letter"):
-            self.told.moved.update(seqs)
+        ticket = self.core.queues.nack("q", Nack(node="n", seqs=list(seqs), **how))
+        if how.get("dead_letter") and not ticket.done:
+            self._tell(ticket, lambda: self.told.moved.update(seqs))
+        assert self.wait(ticket).seqs == list(seqs)
 
     def extend(self, *seqs: int) -> None:
         self.wait(self.core.queues.extend("q", Extend(node="n", seqs=list(seqs))))
@@ -207,18 +230,24 @@ def script(shop: Shop, **config: Any) -> None:
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize("settings", [TINY, SHARDED], ids=["one shard", "two shards"])
 def test_a_queue_at_every_cut(settings: Any, durability: Durability, durable: bool) -> None:
+    at_every_cut(settings, durability, durable)
+
+
+def at_every_cut(settings: Any, durability: Durability, durable: bool) -> None:
+    """The script once, and a start from what each of its changes of the disk would have left."""
     disk, clock = FakeDisk(), ManualClock()
     shop = Shop(disk, clock, settings)
     images: list[tuple[FakeDisk, Told, bool]] = []
     count = 0
 
-    def shoot(seen: FakeDisk, _what: str) -> None:
+    def shoot(seen: FakeDisk, what: str) -> None:
         nonlocal count
         count += 1
         seen.on_step = None
         told = shop.told.copy()
         images.append((seen.killed(), told, False))
-        images.append((seen.powered_off(Cut(0 if count % 2 else ALL), "boot-9"), told, True))
+        cut = Cut(0 if count % 2 or what == "answer" else ALL)
+        images.append((seen.powered_off(cut, "boot-9"), told, True))
         seen.on_step = shoot
 
     disk.on_step = shoot
