@@ -23,6 +23,8 @@ from tests.bench.rows_http import Plan
 WATCHERS = (1, 10, 100)
 SIZES = [100_000, 1_000_000, 10_000_000]
 """Of the rows `sizes`, which run only when they are asked for: the last takes minutes and gigabytes."""
+QUEUE_SIZES = [10_000, 10_000_000]
+"""Of the rows `queue sizes`, likewise."""
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 
 
@@ -51,6 +53,8 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     yield from rows_sse.run_all([count for count in WATCHERS if picked(f"SSE write → seen, {count} watchers")], plan)
     yield from rows_sse.run_sockets([count for count in WATCHERS if picked(rows_sse.socket_name(count))], plan)
     yield from rows_queue.run_all([row for row in rows_queue.all_rows(options.records) if picked(row.name)], plan)
+    if "queue sizes" in picks:
+        yield from rows_queue.run_sizes(QUEUE_SIZES, plan)
     if picked("load records"):
         yield from rows_bulk.run_load(options.records, plan)
     if picked("tail ndjson"):

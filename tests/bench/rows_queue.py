@@ -152,3 +152,23 @@ def run_all(rows: list[QueueRow], plan: Plan) -> Iterator[Row]:
     """Every row, one after the other."""
     for row in rows:
         yield run(row, plan)
+
+
+def run_sizes(sizes: list[int], plan: Plan) -> Iterator[Row]:
+    """What a queue of so many ready jobs costs: CPU of a claim and an ack, and resident memory."""
+    for jobs in sizes:
+        row = QueueRow("topics", 1, 16, 120.0, jobs)
+        with servers.topicsd(plan.where) as daemon:
+            fill(daemon, row)
+            settled = daemon.resident_bytes()
+            turns = [turn(daemon, "topics", 1, 16, plan.seconds) for _ in range(plan.rounds)]
+            yield Row(
+                name=f"queue sizes: {jobs:,} ready jobs, claim + ack of 1",
+                unit="CPU µs / job",
+                figure=spread_of(turns),
+                goal="as an empty queue's",
+                met=None,
+                rate=Spread.of([one.rate for one in turns]),
+                rate_unit="jobs/s",
+                note=f"{settled / 1e6:.0f} MB resident, {daemon.resident_bytes() / 1e6:.0f} MB after the turns",
+            )
