@@ -111,6 +111,9 @@ class Door:
 class Daemon:
     """Shared state of one running daemon; owned by the loop's thread."""
 
+    drained = False
+    """Whether the handler that runs has waited for routers already."""
+
     def __init__(self, config: Config, log: Log, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.log = log
@@ -169,8 +172,6 @@ class Daemon:
         self._filler: Worker | None = None
         self._keeping: Keeping | None = None
         self._data_dir = os.path.abspath(config["data_dir"])
-        self.drained = False
-        """Whether the handler that runs has waited for routers already."""
         self._routing: Routing | None = None
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
