@@ -149,12 +149,8 @@ class Daemon:
         self.buffered_bytes = 0
         self.buffer_bytes_max: int = config["max_request_buffer_bytes"]
         self.head_bounds = Bounds(config["max_header_bytes"], config["max_url_bytes"], config["max_headers"])
-        self.timeouts = Timeouts(
-            config["header_timeout_ms"] / 1000,
-            config["body_timeout_ms"] / 1000,
-            config["idle_timeout_ms"] / 1000,
-            config["stall_timeout_ms"] / 1000,
-        )
+        timeouts_ms: list[int] = [config[f"{what}_timeout_ms"] for what in ("header", "body", "idle", "stall")]
+        self.timeouts = Timeouts(*(ms / 1000 for ms in timeouts_ms))
         self.governor = Governor()
         self.pump = Pump(self)
         self.readers: Readers = cast(Readers, None)
