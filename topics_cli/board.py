@@ -15,6 +15,8 @@ from topics_cli.session import Session
 from topics_cli.talk import columns, for_terminal
 
 DRAW_S: Final = 0.2
+DATA_BYTES_MAX: Final = 1000
+"""How much of a job's data is looked at for its row; the terminal's width cuts it."""
 ROWS_MAX: Final = 16
 """Commands that the table shows; of more only the number."""
 
@@ -103,5 +105,5 @@ def _row(run: Running) -> str:
     first = run.jobs[0]
     more = f" and {len(run.jobs) - 1} more" if len(run.jobs) > 1 else ""
     again = f"  delivery {first.deliveries}" if first.deliveries > 1 else ""
-    data = first.data(raw=True)[:60].decode("utf-8", "replace")
+    data = first.data(raw=True)[:DATA_BYTES_MAX].decode("utf-8", "replace")
     return f"  {first.seq}{more}  {run.seconds:6.1f} s{again}  {data}"
