@@ -199,6 +199,8 @@ class Rebuild:
         image.quiet = True
         image.reserved = slot.reserved
         image.segments = entries
+        if slot.host is not None:
+            image.queue = slot.host.queue.snapshot()
         note_places(image, slot, self._replay.catalog.routers)
         return Captured(image, topic.config, [], [], [])
 
