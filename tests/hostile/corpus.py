@@ -96,8 +96,9 @@ def members() -> Iterator[Case]:
                 yield _case(f"{method} {path}", f"{field.name} is {what}", request(method, target, body), *ANSWERED)
 
 
-ANSWERED = (200, 201, 207, 400, 404, 409, 422)
-"""What is not refused was taken for what it is (a string is a good node); a 5xx and a silence are never right."""
+ANSWERED = (200, 201, 207, 400, 404, 409, 422, 429)
+"""What is not refused was taken for what it is (a string is a good node), or comes while the daemon is pressed; a 5xx
+and a silence are never right."""
 
 DIGITS = ("-1", "+5", "1_0", "٥", "1e3", "0x10", " 5", "5 ", "", "NaN", "9" * 400, "1.0", "５")
 
