@@ -1,8 +1,9 @@
 """Bits that flip and files that go, on a quiet disk: nothing less may come out in silence.
 
 The store that is damaged here has several topics of all classes, deletes, caps, a dropped name and rotated files; all
-of it is synced. Every third byte of every log file gets a bit flipped (which bit follows from the place), each of the
-small files each byte; every file is removed, and cut at every page. After each the store is opened, and what comes out
+of it is synced. Another one has snapshots, segments and tails files too, of which not the log is damaged. Every third
+byte of every file gets a bit flipped (which bit follows from the place), of small ones each byte; every file is
+removed, and cut at as many places, log files at every page. After each the store is opened, and what comes out
 must be one of three: the full state; a refusal; or exactly the documented loss: the damaged ranges are named in the
 topic's state, readers meet them as tombstones, and everything else is as it was, deleted and evicted records gone.
 """
@@ -23,11 +24,16 @@ from tests.sim.disk import FakeDisk
 from tests.sim.media import PAGE, SECTOR, Tree
 from tests.sim.model import Model
 from tests.sim.oracle import Line, check_topic
+from tests.sim.scenarios_history import SMALL
 from tests.sim.still import StillDisk
 from tests.sim.view import Parsed, TopicView, View, look
 from tests.sim.world import TINY, World
 
 STRIDE = 3
+SMALL_BYTES = 256
+"""Up to which size a file is damaged at each byte."""
+HISTORY = msgspec.structs.replace(SMALL, segment_max_events=4)
+"""The settings of a store with snapshots, segments and tails files."""
 START_EVERY = 16
 """Each how manieth damage the engine is also started on."""
 
@@ -68,7 +74,8 @@ class FlipReport:
 def quiet_world(*, stop: bool, busy: bool = False, settings: EngineSettings = TINY) -> World:
     """A store with something of everything, all synced; stopped in good order, or killed when quiet.
 
-    `busy`: killed right after two last writes, which nothing in the log proves to be on disk.
+    `busy`: killed right after two last writes, which nothing in the log proves to be on disk. With the settings of
+    `HISTORY` two checkpoints were made of it, and there is log behind both.
     """
     world = World(settings=settings).start()
     world.append("plain", 3, tag="a", node="n")
@@ -86,6 +93,13 @@ def quiet_world(*, stop: bool, busy: bool = False, settings: EngineSettings = TI
     for _ in range(3):
         world.append("memory", 3, size=800)
     world.put("plain", cap_records=50)
+    if settings is HISTORY:
+        world.append("plain", 8, tag="red")
+        world.checkpoint()
+        world.delete("plain", seqs=(9, 11))
+        world.append("memory", 1)
+        world.checkpoint()
+        world.append("plain", 2)
     world.settle()
     world.append("synced", 1)
     world.append("plain", 1)
@@ -199,6 +213,8 @@ class Sweep:
 
     def _outcome(self, store: Reads, what: str) -> str:
         try:
+            if self.settings is HISTORY:
+                look(store, thorough=False)  # what is wrong with a segment shows when it is read
             view = look(store, thorough=False, parsed=self._parsed)
             wrong = self._judge(view)
         except Exception as error:
@@ -244,7 +260,9 @@ def places(sweep: Sweep, stride: int = STRIDE) -> Iterator[tuple[Callable[..., s
     for path, content in sorted(sweep.tree.items()):
         if content is None or (sweep.busy and not path.endswith(".log")):
             continue
-        step = stride if path.endswith(".log") else 1
+        if sweep.settings is HISTORY and not path.startswith(("topics/", "meta/")):
+            continue
+        step = 1 if len(content) < SMALL_BYTES else stride
         for place in range(0, len(content), step):
             yield sweep.flip, (path, place)
         for size in (SECTOR, PAGE) if path.endswith(".log") and not sweep.busy else ():
@@ -252,14 +270,21 @@ def places(sweep: Sweep, stride: int = STRIDE) -> Iterator[tuple[Callable[..., s
                 if any(content[place : place + size]):
                     yield sweep.zero, (path, place, size)
         yield sweep.remove, (path,)
-        lengths = range(0, len(content), PAGE) if path.endswith(".log") else range(len(content))
+        lengths = range(0, len(content), PAGE if path.endswith(".log") else step)
         for length in lengths:
             yield sweep.cut, (path, length)
 
 
-ENDS = ((True, False, False, 1), (False, False, False, 1), (False, True, False, 3), (False, False, True, 3))
+ENDS = (
+    (True, False, False, 1, TINY),
+    (False, False, False, 1, TINY),
+    (False, True, False, 3, TINY),
+    (False, False, True, 3, TINY),
+    (True, False, False, 1, HISTORY),
+    (False, True, False, 3, HISTORY),
+)
 """How the store ended: stopped in good order; killed when quiet; that, and then a power failure; killed right after two
-writes. The last number thins the flips out: a third of the places for the last two."""
+writes. The number thins the flips out: a third of the places where it is 3. The last two have closed history."""
 
 
 def run_flips(
@@ -275,8 +300,8 @@ def run_flips(
     With `first_only` the first thing that is not as it must be is enough.
     """
     total = FlipReport()
-    for stop, power, busy, thinning in ENDS:
-        sweep = Sweep(stop=stop, power=power, busy=busy)
+    for stop, power, busy, thinning, settings in ENDS:
+        sweep = Sweep(stop=stop, power=power, busy=busy, settings=settings)
         for index, (damage, arguments) in enumerate(places(sweep, stride)):
             # Other damages are few: a small share, as the hunt for planted bugs takes it, tries all of them.
             if index % (parts * thinning) == part if damage.__name__ == "flip" else index % parts == part or parts > 8:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from engine.types import ConfigChanges
 from tests.sim.scenarios import Scenario, Script, changes
+from tests.sim.scenarios_history import SMALL
 from tests.sim.world import World
+
+SEALING = msgspec.structs.replace(SMALL, segment_max_events=2)
+"""What a sequence begins with is enough for a segment, so that a checkpoint in it makes every kind of file."""
 
 
 def _settle_quiet(world: World) -> None:
@@ -15,10 +21,10 @@ def _put_if_absent(world: World) -> None:
     world.put("t", durability="fsync")
 
 
-def _delete_first(world: World) -> None:
+def _delete_first(world: World, *, wait: bool = True) -> None:
     model = world.oracle.tip("t")
     if model is not None and model.live:
-        world.delete("t", seqs=(next(iter(model.live)),))
+        world.delete("t", seqs=(next(iter(model.live)),), wait=wait)
 
 
 def _ignore(_: object) -> None:
@@ -49,6 +55,13 @@ def _keyed(world: World) -> None:
         world.append("t", 2, key="k")
 
 
+def _meanwhile(world: World) -> None:
+    """A checkpoint, and a write and a delete in between the calls of its jobs."""
+    world.between = [lambda: world.append("t", wait=False), world.step, lambda: _delete_first(world, wait=False)]
+    world.checkpoint()
+    world.between = []
+
+
 ALPHABET: dict[str, Script] = {
     "append": lambda world: _ignore(world.append("t")),
     "group": _group,
@@ -62,6 +75,7 @@ ALPHABET: dict[str, Script] = {
     "drop": lambda world: world.drop("t"),
     "quiet": _settle_quiet,
     "checkpoint": lambda world: world.checkpoint(),
+    "meanwhile": _meanwhile,
     "stop": lambda world: _ignore(world.stop().start()),
     "kill": lambda world: _ignore(world.kill().start()),
     "power": lambda world: _ignore(world.power_off().start()),
@@ -81,4 +95,4 @@ def sequence(names: tuple[str, ...]) -> Scenario:
             world.watched = world.watched or index == len(names)
             ALPHABET[name](world)
 
-    return Scenario("+".join(names), run)
+    return Scenario("+".join(names), run, SEALING)
