@@ -38,7 +38,7 @@ quick: check ## the same without the slow tests (under a minute); before every c
 	@$(PYTEST) -m "not slow"
 
 crash: setup ## the crash gate: every legal crash image, planted bugs, bit flips, SIGKILLs; one table (under 10 minutes)
-	@$(PY) -m tests.sim.gate
+	@$(PY) -m tests.sim.gate $(ARGS)
 
 crash-long: setup ## the crash gate without a bound
 	@$(PY) -m tests.sim.gate --long
