@@ -15,7 +15,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench import report, rows_beside, rows_bulk, rows_history, rows_http, rows_queue, rows_sse, servers
+from tests.bench import (
+    report,
+    rows_beside,
+    rows_bulk,
+    rows_history,
+    rows_http,
+    rows_queue,
+    rows_router,
+    rows_sse,
+    servers,
+)
 from tests.bench.bare import loop_cpu_ms
 from tests.bench.figures import Row, Spread
 from tests.bench.rows_http import Plan
@@ -53,6 +63,7 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     yield from rows_sse.run_all([count for count in WATCHERS if picked(f"SSE write → seen, {count} watchers")], plan)
     yield from rows_sse.run_sockets([count for count in WATCHERS if picked(rows_sse.socket_name(count))], plan)
     yield from rows_queue.run_all([row for row in rows_queue.all_rows(options.records) if picked(row.name)], plan)
+    yield from rows_router.run_all([fan for fan in rows_router.FANS if picked(rows_router.row_name(fan))], plan)
     if "queue sizes" in picks:
         yield from rows_queue.run_sizes(QUEUE_SIZES, plan)
     if picked("load records"):
