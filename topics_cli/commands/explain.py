@@ -7,6 +7,7 @@ from typing import Any
 
 from topics_cli import exits
 from topics_cli.client import topic_path
+from topics_cli.cold import with_tier
 from topics_cli.cut import ts_of
 from topics_cli.exits import ApiError, Failure
 from topics_cli.findings import Sheet
@@ -17,7 +18,8 @@ from topics_cli.session import Session, check_name
 from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_time
 
-_SHOWN = ("reason", "file", "offset", "length", "earliest_seq", "head_seq")
+_PLACE = ("file", "offset", "length", "cold")
+_SHOWN = ("reason", *_PLACE, "earliest_seq", "head_seq")
 
 
 def explain(session: Session, values: dict[str, Any]) -> int:
@@ -48,7 +50,9 @@ def from_directory(session: Session, path: str, topic: str, seq: int) -> dict[st
     progress = Progress(session, path)
     fs = ReadOnlyFs(path)
     try:
-        found: dict[str, Any] = msgspec.to_builtins(explained(fs, OsClock(), topic, seq, progress.heard))
+        found: dict[str, Any] = msgspec.to_builtins(
+            explained(with_tier(fs, None), OsClock(), topic, seq, progress.heard)
+        )
     except StoreError as error:
         raise Failure(str(error), "store_damaged", "`topics fsck` lists all of it", exits.DAMAGE) from error
     finally:
@@ -63,6 +67,7 @@ def _by_daemon(session: Session, topic: str, seq: int) -> dict[str, Any]:
     try:
         body = session.client.get(f"{topic_path(topic)}/records/{seq}").body
         found |= {"state": "live", "events": [{"what": "written", "ts": ts_of(body), "file": "", "offset": None}]}
+        found |= _place(session, topic, seq)
     except ApiError as error:
         if error.code != "not_found":
             raise
@@ -71,13 +76,23 @@ def _by_daemon(session: Session, topic: str, seq: int) -> dict[str, Any]:
     return found
 
 
+def _place(session: Session, topic: str, seq: int) -> dict[str, Any]:
+    """The file of a live record, where this process may look into a pin; else nothing."""
+    try:
+        with pinned(session, {"topics": [topic]}) as export:
+            there = from_directory(session, export["path"], topic, seq)
+    except (Failure, OSError):  # no right to it, another machine, another user
+        return {}
+    return {name: there[name] for name in _PLACE if there["state"] == "live"}
+
+
 def _show(session: Session, found: dict[str, Any]) -> None:
     sheet = Sheet(session)
     if sheet.is_data:
         session.out.line(json.dumps(found, ensure_ascii=True, separators=(",", ":")))
         return
     pairs = [("topic", found["topic"]), ("seq", str(found["seq"])), ("state", found["state"].replace("_", " "))]
-    known = [name for name in _SHOWN if found.get(name) not in (None, "")]
+    known = [name for name in _SHOWN if found.get(name) not in (None, "", False)]
     pairs += [(name.replace("_", " "), str(found[name])) for name in known]
     for event in found["events"]:
         where = f" ({event['file']}, offset {event['offset']})" if event["file"] else ""
