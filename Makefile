@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 export VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run serve test quick check crash crash-long soak bench conformance fmt docs lock
+.PHONY: help setup setup-spark spark-zip bench-spark run serve test quick check crash crash-long soak bench conformance fmt docs lock
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -19,6 +19,9 @@ setup: ## .venv/ with topics, topicsd and what the tests need, from the lock fil
 
 setup-spark: ## the same, and what exports and Spark need (requirements-spark.lock)
 	@scripts/setup.sh --spark
+
+spark-zip: setup ## topics-spark.zip for spark-submit --py-files
+	@$(PY) -m topics_lake.archive topics-spark.zip && echo topics-spark.zip
 
 run: setup ## see it work: a daemon, the sample events written, followed, looked at, stopped
 	@scripts/run.sh
@@ -48,6 +51,9 @@ soak: setup ## mixed load with a SIGKILL each minute, for SOAK_SECONDS (600)
 
 bench: setup ## rates, latencies and CPU against the goals; BENCH=rows picks
 	@$(PY) -m tests.bench
+
+bench-spark: setup-spark ## CPU of exports against plain copies of the same rows; RECORDS=… SIZE=…
+	@SPARK=1 $(PY) -m tests.bench.lake
 
 conformance: setup ## the wire, sentence by sentence, against URL=… (KEY=… if it wants one), else a daemon of its own
 	@$(PY) -m tests.conformance $(if $(URL),--url "$(URL)")

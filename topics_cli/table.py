@@ -20,6 +20,7 @@ from topics_cli.options import (
     Command,
     Option,
 )
+from topics_cli.table_lake import LAKE_COMMANDS
 
 COMMON = (
     Option("-o --output", CHOICE, "Form of the output.", choices=("text", "table", "json", "ndjson", "raw")),
@@ -334,37 +335,6 @@ _SEGMENT_INSPECT = Command(
     examples=("topics segment-inspect topics-data/topics/*/*.data topics-data/meta/*",),
 )
 
-_TOPICS = Argument("TOPIC", "Topics; 'x*' for those whose names begin so, '*' for all.", many=True)
-_EXPORT = (
-    Option("--to", TEXT, "Directory that gets topic=T/batch=.../ with the files.", metavar="DIR"),
-    Option("--dir", TEXT, "A stopped store, a pin or a backup, instead of the daemon.", metavar="DIR"),
-    Option("--format", CHOICE, "Form of the files (parquet).", choices=("parquet", "json", "csv")),
-    Option("--compression", CHOICE, "Of Parquet files (zstd).", choices=("zstd", "snappy", "gzip", "none")),
-    Option("--partition-by", CHOICE, "Directories by time, in UTC (none).", choices=("none", "date", "hour")),
-    Option("--since-last", FLAG, "Go on where the last export ended (the default)."),
-    Option("--full", FLAG, "Everything, into a directory that has nothing of the topic."),
-    Option("--from", NUMBER, "Where a topic begins that was never exported (1).", metavar="SEQ", name="from_seq"),
-    Option("--until", NUMBER, "End at this seq.", metavar="SEQ", name="until_seq"),
-    Option("--max-rows", NUMBER, "At most so many records of each topic.", metavar="N"),
-    Option("--max-file-bytes", SIZE, "A file begins when one has so much, uncompressed (128MiB).", metavar="SIZE"),
-    Option("--on-corrupt", CHOICE, "Damaged records: fail (default), or a gap.", choices=("fail", "gap")),
-    Option("--verify", FLAG, "Check the whole directory instead: every file, every count."),
-    _DRY_RUN,
-    _JSON,
-)
-_EXPORT_COMMAND = Command(
-    "export",
-    "Export topics to files, incrementally and exactly once, with gaps visible.",
-    "topics_cli.commands.export:export",
-    arguments=(_TOPICS,),
-    options=_EXPORT,
-    examples=(
-        "topics export events --to /lake",
-        "topics export 'shop.*' --to /lake --format csv --partition-by date",
-        "topics export '*' --to /lake --verify",
-    ),
-)
-
 _NOUNS = "topics_cli.commands.topic:"
 
 COMMANDS: dict[str, Command] = {
@@ -532,7 +502,7 @@ COMMANDS: dict[str, Command] = {
             ),
             examples=("topics recover /srv/topics --dry-run", "topics recover /srv/topics --to /srv/topics.new --swap"),
         ),
-        _EXPORT_COMMAND,
+        *LAKE_COMMANDS,
         _SEGMENT_INSPECT,
         _WAL_INSPECT,
         Command(

@@ -51,7 +51,7 @@ class Daemon:
 
     def __init__(self, where: str, key: str = "", retry_s: float = RETRY_S) -> None:
         self.where = where
-        self._key = key
+        self.key = key
         self._retry_s = retry_s
         self._connection: http.client.HTTPConnection | None = None
 
@@ -98,8 +98,8 @@ class Daemon:
         if self._connection is None:
             self._connection = self._connect()
         headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
         self._connection.request(method, path, content or None, headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read()

@@ -9,7 +9,6 @@ staging. A task that is tried again writes under another name, and only what the
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import secrets
@@ -31,7 +30,7 @@ from topics_lake.lake import BATCH_FILE, Batch, GapRow, Lake, Position, put
 from topics_lake.pinned import open_pin
 
 TASK_BYTES: Final = 256 * 1024 * 1024
-"""Payload of one task, about."""
+"""Payload of one task, about, unless the settings say otherwise."""
 _PARTITIONS: Final = {"none": "", "date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 
@@ -48,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where a topic begins that was never exported."""
     until_seq: int = 0
     """Where the run ends; 0: at the head."""
+    task_bytes: int = TASK_BYTES
     full: bool = False
     on_corrupt: str = "fail"
 
@@ -149,8 +149,6 @@ def run_task(task: Task) -> TaskDone:
     finally:
         for writer in writers.values():
             writer.abandon()
-        with contextlib.suppress(AttributeError):
-            pin.fs.shut()  # type: ignore[attr-defined]  # of a real directory
     return TaskDone(number=task.number, files=made, places=places, damaged=damaged)
 
 
@@ -377,7 +375,7 @@ class Export:
 
         for piece in topic.pieces_of(first, last):
             size += piece.data_bytes
-            if size >= TASK_BYTES and piece.last_seq < last:
+            if size >= self._settings.task_bytes and piece.last_seq < last:
                 yield task(piece.last_seq)
                 start, size, number = piece.last_seq + 1, 0, number + 1
         yield task(last)

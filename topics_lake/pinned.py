@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -44,7 +45,7 @@ def pin_of_daemon(daemon: Daemon, topics: Sequence[str], prefix: str | None = No
     done = threading.Event()
 
     def renew() -> None:
-        with Daemon(daemon.where, daemon._key) as mine:
+        with Daemon(daemon.where, daemon.key) as mine:
             while not done.wait(RENEW_S):
                 try:
                     mine.call("POST", "/v0/admin/exports", {"id": export["id"], "ttl_ms": TTL_MS})
@@ -99,8 +100,16 @@ def pin_of_directory(
 
 
 def open_pin(path: str) -> Pin:
-    """The pin in a directory. Raises `LakeError`."""
+    """The pin in a directory, open as long as somebody holds it (its topics do not). Raises `LakeError`."""
     try:
-        return Pin(tiered(ReadOnlyFs(path), None, os.environ.get("TOPICS_COLD_DIR")))
+        files = ReadOnlyFs(path)
+        try:
+            pin = Pin(tiered(files, None, os.environ.get("TOPICS_COLD_DIR")))
+        except BaseException:
+            files.shut()
+            raise
+        # Workers of Spark live long: what a pin holds open goes with it.
+        weakref.finalize(pin, files.shut)
+        return pin
     except (StoreError, OSError) as error:
         raise LakeError(str(error), "store_damaged", "give a whole pin or backup") from error

@@ -57,6 +57,10 @@ function __topics_plain
             set -a valued --to --topic --cold
         case export
             set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt
+        case spark-export
+            set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt --master --memory
+        case spark-import
+            set -a valued --format --data-column --tag-column --name --master --memory
         case segment-inspect
             set -a valued --at --from --to
         case wal-inspect
@@ -131,6 +135,8 @@ complete -c topics -n __topics_wants_command -a backup -d 'Copy what the daemon 
 complete -c topics -n __topics_wants_command -a restore -d 'Make a store of a backup; nothing that its manifest does not vouch for gets in.'
 complete -c topics -n __topics_wants_command -a recover -d 'Save everything that can be proven good of a damaged store, in a new one.'
 complete -c topics -n __topics_wants_command -a export -d 'Export topics to files, incrementally and exactly once, with gaps visible.'
+complete -c topics -n __topics_wants_command -a spark-export -d 'Export topics with Spark: as export, with its tasks on executors.'
+complete -c topics -n __topics_wants_command -a spark-import -d 'Write files (Parquet, JSON, CSV) into a topic with Spark, each row once.'
 complete -c topics -n __topics_wants_command -a segment-inspect -d 'Look into segments, tails files and snapshots: records, checks, damage.'
 complete -c topics -n __topics_wants_command -a wal-inspect -d 'Look into log files: frames, checks, damaged places.'
 complete -c topics -n __topics_wants_command -a explain -d 'What happened to a record: written, deleted, evicted, expired or lost, when and by what.'
@@ -334,6 +340,33 @@ complete -c topics -n '__topics_in export' -l verify -d 'Check the whole directo
 complete -c topics -n '__topics_in export' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in export' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at export 0 more' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in spark-export' -l to -d 'Directory that gets topic=T/batch=.../ with the files.' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in spark-export' -l dir -d 'A stopped store, a pin or a backup, instead of the daemon.' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in spark-export' -l format -d 'Form of the files (parquet).' -x -a 'parquet json csv'
+complete -c topics -n '__topics_in spark-export' -l compression -d 'Of Parquet files (zstd).' -x -a 'zstd snappy gzip none'
+complete -c topics -n '__topics_in spark-export' -l partition-by -d 'Directories by time, in UTC (none).' -x -a 'none date hour'
+complete -c topics -n '__topics_in spark-export' -l since-last -d 'Go on where the last export ended (the default).'
+complete -c topics -n '__topics_in spark-export' -l full -d 'Everything, into a directory that has nothing of the topic.'
+complete -c topics -n '__topics_in spark-export' -l from -d 'Where a topic begins that was never exported (1).' -x
+complete -c topics -n '__topics_in spark-export' -l until -d 'End at this seq.' -x
+complete -c topics -n '__topics_in spark-export' -l max-rows -d 'At most so many records of each topic.' -x
+complete -c topics -n '__topics_in spark-export' -l max-file-bytes -d 'A file begins when one has so much, uncompressed (128MiB).' -x
+complete -c topics -n '__topics_in spark-export' -l on-corrupt -d 'Damaged records: fail (default), or a gap.' -x -a 'fail gap'
+complete -c topics -n '__topics_in spark-export' -l verify -d 'Check the whole directory instead: every file, every count.'
+complete -c topics -n '__topics_in spark-export' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in spark-export' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_in spark-export' -l master -d 'Where Spark runs (local[*]).' -x
+complete -c topics -n '__topics_in spark-export' -l memory -d 'Memory of the driver (450m).' -x
+complete -c topics -n '__topics_at spark-export 0 more' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in spark-import' -l format -d 'Form of the files (parquet).' -x -a 'parquet json csv'
+complete -c topics -n '__topics_in spark-import' -l data-column -d 'Column with JSON text; without it a row is an object.' -x
+complete -c topics -n '__topics_in spark-import' -l tag-column -d 'Column with the tag.' -x
+complete -c topics -n '__topics_in spark-import' -l name -d 'Name of the import; the same name again writes nothing twice.' -x
+complete -c topics -n '__topics_in spark-import' -l master -d 'Where Spark runs (local[*]).' -x
+complete -c topics -n '__topics_in spark-import' -l memory -d 'Memory of the driver (450m).' -x
+complete -c topics -n '__topics_in spark-import' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at spark-import 0' -a '(__topics_names topics)'
+complete -c topics -n '__topics_at spark-import 1 more' -F
 complete -c topics -n '__topics_in segment-inspect' -l records -d 'List what is in the file, record by record.'
 complete -c topics -n '__topics_in segment-inspect' -l at -d 'Only the record with this seq.' -x
 complete -c topics -n '__topics_in segment-inspect' -l from -d 'With --records: from this seq on.' -x
