@@ -21,7 +21,7 @@ OBSERVE_S: Final = 0.1
 """How often it is told."""
 DELAY_KNEE_S: Final = 0.005
 """Wait of a topic for its turn."""
-LAG_KNEE_S: Final = 0.05
+LAG_KNEE_S: Final = 0.02
 """Lateness of a timer: how long one round of the loop takes."""
 DEPTH_KNEE: Final = 5000
 """Topics that wait for their turn."""
