@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def one(hand: Hand, name: str, seq: int) -> Any:
         return error.detail
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
 @given(
     st.lists(COMMANDS, min_size=4, max_size=25),

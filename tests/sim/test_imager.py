@@ -15,6 +15,7 @@ from tests.sim.still import StillDisk
 from tests.sim.world import World
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first-start", "rotation", "two-shards", "kill-then-power"])
 def test_images_are_what_the_disk_says_at_every_moment(name: str) -> None:
     rng = random.Random(7)

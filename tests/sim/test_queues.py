@@ -226,6 +226,7 @@ def script(shop: Shop, **config: Any) -> None:
     assert (counters["written"], counters["acked"], counters["dead_lettered"], counters["lost"]) == (7, 2, 2, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [False, True], ids=["leases", "durable leases"])
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize("settings", [TINY, SHARDED], ids=["one shard", "two shards"])

@@ -84,6 +84,7 @@ def _named_paths(tree: Tree) -> list[str]:
     return [*dict.fromkeys(second_history.named_files(snapshot)), "meta/snapshot-0000000002.snap"]
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_what_it_reads_is_taken_for_truth() -> None:
     tree = history().disk.cached_tree()
     spared = 0

@@ -136,6 +136,7 @@ def test_a_piece_that_cannot_be_read_does_not_hide_the_next_one(files: Files) ->
     assert count == SEQS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data", "index", "tags", "deletes", "tails", "snapshot"])
 def test_every_flipped_bit_is_found(files: Files, name: str) -> None:
     path: Path = getattr(files, name)
@@ -150,6 +151,7 @@ def test_every_flipped_bit_is_found(files: Files, name: str) -> None:
         path.write_bytes(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data", "index", "tags", "deletes", "tails", "snapshot"])
 def test_any_bytes_are_read_to_their_end(files: Files, name: str) -> None:
     """A slice of what the gate runs in full."""
