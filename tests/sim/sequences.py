@@ -57,6 +57,8 @@ def _keyed(world: World) -> None:
 
 def _meanwhile(world: World) -> None:
     """A checkpoint, and a write and a delete in between the calls of its jobs."""
+    if world.oracle.tip("t") is None:
+        world.append("t")
     world.between = [lambda: world.append("t", wait=False), world.step, lambda: _delete_first(world, wait=False)]
     world.checkpoint()
     world.between = []
