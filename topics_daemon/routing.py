@@ -1,8 +1,12 @@
-"""Routers in the daemon: the engine's passes in between requests, and the reads that they need, off the loop."""
+"""Routers in the daemon: the engine's passes in between requests, and the reads that they need, off the loop.
+
+Under pressure the governor lets routers fall behind: a slice waits while other topics wait for their turns, but never
+for longer than `YIELD_S_MAX`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from engine.core import Core
 from engine.core.slot import Slot
@@ -11,6 +15,11 @@ from topics_daemon.readers import Asking
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
+
+YIELD_S: Final = 0.005
+"""How long a slice that lets others go first waits until it looks again."""
+YIELD_S_MAX: Final = 10.0
+"""How long it waits in all: as any topic, at most so long."""
 
 
 class _Lack:
@@ -40,6 +49,8 @@ class Routing:
         self._daemon = daemon
         self._core = core
         self._due = False
+        self._yields_since_s: float | None = None
+        """Since when routers let others go first."""
         self._lacks: dict[Slot, _Lack] = {}
 
     def look(self) -> None:
@@ -47,26 +58,49 @@ class Routing:
         self._core.catching.look()
         if not self._due and self._core.forwarding.ready:
             self._due = True
-            self._daemon.loop.call_soon(self._slice)
+            self._daemon.loop.call_soon(self._turn)
 
     def read(self, slot: Slot, error: TopicsError | None) -> None:
-        """What a source lacked is there, or cannot be had."""
+        """What a source lacked is there, or cannot be had: copy it now; what comes next may have to wait."""
         self._lacks.pop(slot, None)
         self._core.forwarding.again(slot, error)
-        self._slice()
+        self._slice(begin=not self._yields())
 
-    def _slice(self) -> None:
+    def _turn(self) -> None:
+        """A slice now, or when others have had their turns."""
+        daemon = self._daemon
+        if daemon.core is self._core and daemon.serving and self._yields():
+            daemon.loop.call_later(YIELD_S, self._turn)
+            return
         self._due = False
+        self._slice(begin=True)
+
+    def _yields(self) -> bool:
+        """Whether others go first; what has waited for as long as it may does not, and the time begins anew."""
+        now_s = self._daemon.loop.time()
+        if self._daemon.governor.routers_yield and self._daemon.pump.ready:
+            if self._yields_since_s is None:
+                self._yields_since_s = now_s
+            if now_s - self._yields_since_s < YIELD_S_MAX:
+                return True
+        self._yields_since_s = None
+        return False
+
+    def _slice(self, *, begin: bool) -> None:
+        """Copy for a slice; `begin` reads of what is lacking, or leave that to the next turn."""
         daemon, core = self._daemon, self._core
         if daemon.core is not core or not daemon.serving:
             return
         try:
             core.route()
-            for slot, job in core.forwarding.lacking.items():
-                if slot not in self._lacks:
-                    lack = self._lacks[slot] = _Lack(self, slot)
-                    lack.asking = Asking(daemon.readers, lack)
-                    lack.asking.wait(job)
+            lacks = {slot: job for slot, job in core.forwarding.lacking.items() if slot not in self._lacks}
+            if lacks and not begin and not self._due:
+                self._due = True
+                daemon.loop.call_later(YIELD_S, self._turn)
+            for slot, job in lacks.items() if begin else ():
+                lack = self._lacks[slot] = _Lack(self, slot)
+                lack.asking = Asking(daemon.readers, lack)
+                lack.asking.wait(job)
             daemon.moved()
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             daemon.bug(error)
