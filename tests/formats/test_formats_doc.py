@@ -12,15 +12,25 @@ import pytest
 from engine.formats import frame as frames
 from engine.formats import header as headers
 from engine.formats import segment as segments
+from engine.formats.forward import decode_forward, decode_router_drop, decode_router_put
 from engine.formats.frame import FrameType
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import LockInfo, Manifest, ShardEntry, StoreInfo
+from engine.queue.events import (
+    Extended,
+    Leased,
+    Nacked,
+    Released,
+    Undelivered,
+    decode_dead_letter_body,
+    decode_lease_body,
+)
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.store.recovery import CorruptionGap, Frame
 from engine.tagset import Needle
 from engine.types import Match
-from tests.golden.make_v1 import vectors
+from tests.golden.make_v1 import TS, vectors, whole_router
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.wal.hand import Hand, settings, values_of
@@ -83,7 +93,29 @@ def test_every_vector_is_written_as_it_always_was() -> None:
     pinned = golden("v1-vectors.json")
     assert {name: value.hex() for name, value in vectors().items()} == pinned
     frames_pinned = [value for name, value in pinned.items() if name[0].islower() and name != "file header"]
-    assert {bytes.fromhex(value)[8] for value in frames_pinned} == {kind.value for kind in FrameType if kind < 16}
+    assert {bytes.fromhex(value)[8] for value in frames_pinned} == {kind.value for kind in FrameType}
+
+
+def test_the_frames_of_routers_and_queues_are_read_as_what_was_written() -> None:
+    bodies = {
+        name: bytes.fromhex(value)[80 : 80 + int.from_bytes(bytes.fromhex(value)[4:8], "little")]
+        for name, value in golden("v1-vectors.json").items()
+    }
+    assert decode_router_put(bodies["router put"]) == whole_router()
+    assert decode_router_drop(bodies["router drop"]).number == 11
+    groups, rest = decode_forward(bodies["forward with records"], TS)
+    assert decode_forward(bodies["forward"], TS) == (groups, b"")
+    assert [(group.to, group.lost, len(group.ranges), len(group.landings)) for group in groups] == [
+        (300, 0, 2, 2),
+        (8, 6, 1, 1),
+    ]
+    assert [landing.floor for group in groups for landing in group.landings] == [0, TS - 5, TS]
+    assert rest.endswith(b'{"$seq":8,"$ts":1748450000000,"data":22}')
+    events = [decode_lease_body(body) for name, body in bodies.items() if name.startswith("lease ")]
+    assert [type(event) for event in events] == [Leased, Extended, Nacked, Released, Undelivered]
+    head, copies = decode_dead_letter_body(bodies["dead letter"])
+    assert (head.target, head.first_seq, head.seqs) == (4, 7, [9, 5])
+    assert copies.count(b'"$seq":') == 2
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*-store.json")), ids=lambda path: path.stem)

@@ -30,8 +30,9 @@ from engine.formats.snapshot import (
     snapshot_path,
     tails_path,
 )
-from engine.types import TopicConfig
-from tests.golden.make_v1 import STORE_ID, TS, whole_snapshot
+from engine.queue.snapshot import QueueSnapshot
+from engine.types import TopicConfig, TopicType
+from tests.golden.make_v1 import STORE_ID, TS, places_snapshot, whole_snapshot
 
 
 def encoded() -> bytes:
@@ -56,6 +57,16 @@ def test_what_is_encoded_is_decoded_whatever_the_pieces() -> None:
             assert msgspec.structs.replace(image, config=0) == msgspec.structs.replace(original, config=0)
     assert snapshot.globals.cut(1).end_lsn == 8200
     assert snapshot.globals.cut(9) == ShardCut(shard=9, lsn=0)
+
+
+def test_cursors_routers_hops_and_queues_come_back() -> None:
+    topics, globals_ = places_snapshot()
+    snapshot = decoded(b"".join(encode_sections(topics, globals_, STORE_ID))[FILE_HEADER_LEN:])
+    (out, _), (jobs, config) = snapshot.topics()
+    (written, _), (queue, _) = topics
+    assert (out.cursors, out.routers, out.hops) == (written.cursors, written.routers, written.hops)
+    assert config.type is TopicType.QUEUE
+    assert msgspec.convert(jobs.queue, QueueSnapshot) == queue.queue
 
 
 def test_a_thousand_topics_are_several_sections_that_share_configurations() -> None:

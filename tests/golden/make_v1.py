@@ -16,12 +16,22 @@ from engine.formats.control import (
     ConfigBody,
     ControlBody,
     CreateBody,
+    CursorPutBody,
     DeleteBody,
     DropBody,
     GapBody,
     MarkBody,
     ReserveBody,
     encode_control_body,
+)
+from engine.formats.forward import (
+    Group,
+    Landing,
+    Range,
+    RouterBody,
+    RouterDropBody,
+    encode_forward_head,
+    encode_router_body,
 )
 from engine.formats.frame import FrameType, body_check, pack_header, padding, seed_of
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
@@ -37,9 +47,22 @@ from engine.formats.snapshot import (
 )
 from engine.fragment import render
 from engine.fs import read_file
+from engine.queue.events import (
+    DeadLetterBody,
+    Extended,
+    Leased,
+    LeaseEvent,
+    Nacked,
+    NackedJob,
+    Released,
+    Undelivered,
+    encode_dead_letter_body,
+    encode_lease_body,
+)
+from engine.queue.snapshot import KnownJob, QueueSnapshot
 from engine.segment.build import Run, build
 from engine.segment.write import TailsWriter, write_deletes, write_segment
-from engine.types import Durability, Reason, TopicConfig
+from engine.types import Durability, Reason, TopicConfig, TopicType
 from tests.sim.disk import FakeDisk
 from tests.wal.hand import Hand, settings
 
@@ -64,6 +87,77 @@ def append(batch: Batch, key: bytes | None = None) -> bytes:
 def control(type_: FrameType, body: ControlBody) -> bytes:
     """A control frame of the golden store."""
     return frame(type_, 0, 0, encode_control_body(body))
+
+
+def lease(event: LeaseEvent) -> bytes:
+    """A Lease frame of the golden store."""
+    return frame(FrameType.LEASE, 0, 0, encode_lease_body(event))
+
+
+def dead_letter() -> bytes:
+    """A DeadLetter frame of two jobs, whose copies begin at seq 7 of topic 4."""
+    copies = Batch([b"1", b"22"], tags=["t", None], metas=[b'{"$dlq":{}}', None])
+    flags, body = encode_append_body(None, b"", render(copies, 7, TS))
+    head = DeadLetterBody(target=4, first_seq=7, seqs=[9, 5])
+    return frame(FrameType.DEAD_LETTER, flags, 2, b"".join(encode_dead_letter_body(head, (body,))))
+
+
+def forward(*, carried: bool) -> bytes:
+    """A Forward frame of two groups; `carried`: with the records that its ranges name."""
+    groups = [
+        Group(300, 0, (Range(7, 8, 0), Range(300, 300, 2)), [Landing(11, 1, 0), Landing(2**40, 9, TS - 5)]),
+        Group(8, 6, (Range(7, 7, 31),), [Landing(12, 128, TS)]),
+    ]
+    head = encode_forward_head(groups, TS)
+    if not carried:
+        return frame(FrameType.FORWARD, 0, 0, head)
+    records = Batch([b"1", b"22"], tags=["t", None], nodes=["n", None])
+    flags, body = encode_append_body(None, b"", render(records, 7, TS))
+    return frame(FrameType.FORWARD, flags, 2, head + body)
+
+
+def whole_router() -> RouterBody:
+    """A router in which every member occurs."""
+    return RouterBody(
+        number=11,
+        name="in>out",
+        source=3,
+        cursor=8,
+        forwarded=2,
+        preserve_node=False,
+        preserve_tag=False,
+        create_dest=False,
+        filter=["tag", "Glob", "eu:*"],
+        allow_cycle=True,
+        guarantee="at_least_once",
+    )
+
+
+def places_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
+    """A snapshot of a topic with cursors, routers and copies, and of a queue."""
+    topic = TopicImage(
+        id=4,
+        name="out",
+        epoch=4,
+        from_lsn=4096,
+        head=9,
+        earliest=10,
+        cursors=[("reader", 7, TS), ("writer", 0, TS + 1)],
+        routers=[whole_router(), RouterBody(number=12, name="in2", source=5)],
+        hops=[(1, 2, 1), (5, 9, 31)],
+    )
+    jobs = [
+        KnownJob(3, 2, 1, TS + 9, 2**32, "n", TS, None),
+        KnownJob(4, 1, 2, TS + 5, 0, "", 0, b"\x91\x00"),
+    ]
+    known = QueueSnapshot(
+        at=TS, live=3, acked=1, dead_lettered=1, deleted=1, evicted=2, lost=1, cursor=4, repeat=True, jobs=jobs
+    )
+    piece = SegmentEntry(first=3, count=3, number=7, offset=64, data_len=99, first_ts=TS, last_ts=TS, live=3, size=12)
+    queue = TopicImage(
+        id=6, name="jobs", epoch=6, from_lsn=0, head=5, earliest=3, count=3, size=12, segments=[piece], queue=known
+    )
+    return [(topic, TopicConfig()), (queue, TopicConfig(type=TopicType.QUEUE))], Globals(number=7, epoch=12)
 
 
 def whole_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
@@ -172,11 +266,29 @@ def vectors() -> dict[str, bytes]:
         "gap": control(FrameType.GAP, GapBody(first=8, last=262151, reason=Reason.CRASH)),
         "mark": control(FrameType.MARK, MarkBody(heads=[(3, 7)], quiet=[3, 4])),
         "reserve": control(FrameType.RESERVE, ReserveBody(upto=65536)),
+        "router put": frame(FrameType.ROUTER_PUT, 0, 0, encode_router_body(whole_router())),
+        "router put bare": frame(
+            FrameType.ROUTER_PUT, 0, 0, encode_router_body(RouterBody(number=12, name="in2", source=5))
+        ),
+        "router drop": frame(FrameType.ROUTER_DROP, 0, 0, encode_router_body(RouterDropBody(number=11))),
+        "cursor put": control(FrameType.CURSOR_PUT, CursorPutBody(name="reader", seq=7)),
+        "cursor gone": control(FrameType.CURSOR_PUT, CursorPutBody(name="reader", seq=None)),
+        "forward": forward(carried=False),
+        "forward with records": forward(carried=True),
+        "delete acked": control(FrameType.DELETE, DeleteBody(ranges=[(1, 2)], acked=True)),
+        "delete moved": control(FrameType.DELETE, DeleteBody(ranges=[(7, 7)], moved=True)),
+        "lease claim": lease(Leased(TS, "n", TS + 30_000, 2**32 + 1, ((7, 1), (9, 3)), repeat=True)),
+        "lease extend": lease(Extended(TS, TS + 60_000, ((7, 2**32 + 1),))),
+        "lease nack": lease(Nacked(TS, "n", (NackedJob(7, 1, TS, TS + 500),), reason="later")),
+        "lease release": lease(Released(TS, ((7, 2**32 + 1),))),
+        "lease undeliver": lease(Undelivered(TS, ((7, 0),))),
+        "dead letter": dead_letter(),
         "file header": pack_file_header(FileHeader(FORMAT_VERSION, FileKind.WAL, 1, STORE_ID, 0, 0, TS)),
         "STORE": encode_meta(StoreInfo(store_id=STORE_ID.hex(), format=1, created_ms=TS)),
         "LOCK": encode_meta(LockInfo(boot_id="b", state=LockState.RUNNING, pid=1, started_ms=TS)),
         "MANIFEST": encode_meta(Manifest(store_id=STORE_ID.hex(), shards=[entry])),
         "Snapshot": b"".join(encode_sections(*whole_snapshot(), STORE_ID)),
+        "Snapshot of places": b"".join(encode_sections(*places_snapshot(), STORE_ID)),
         **segments(),
     }
 
