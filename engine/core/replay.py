@@ -173,7 +173,7 @@ class Replay:
 
     def _is_orphan(self, frame: Frame) -> bool:
         """Whether a frame is of a topic whose Create is lost in a hole, and there is nothing of it to keep."""
-        if not self._salvage.holes or frame.type == FrameType.CREATE or frame.topic_id in self.catalog.by_id:
+        if not self._salvage.lacks or frame.type == FrameType.CREATE or frame.topic_id in self.catalog.by_id:
             return False
         return self._salvage.orphan(frame) is None
 

@@ -37,6 +37,13 @@ class Salvage:
         """Ids of topics whose seqs may have gone further than the log shows."""
         self.holes: list[Hole] = []
         """Every place that was passed over."""
+        self.nameless = False
+        """No snapshot checks, so there may be topics that nothing speaks of before their frames do."""
+
+    @property
+    def lacks(self) -> bool:
+        """Whether something may be missing that came before."""
+        return self.nameless or bool(self.holes)
 
     def hole(
         self,
@@ -76,7 +83,7 @@ class Salvage:
 
     def orphan(self, frame: Frame) -> Slot | None:
         """The topic of a frame that nothing before speaks of, made where there is a record; None: pass it over."""
-        if not self.holes:
+        if not self.lacks:
             return None
         name = f"salvaged-{frame.topic_id:x}"
         if frame.type != FrameType.APPEND or name in self._catalog.tip:

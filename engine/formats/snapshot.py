@@ -373,6 +373,32 @@ class SnapshotDecoder:
         return Snapshot(self._globals, self._topics)
 
 
+def good_sections(data: bytes) -> Iterator[TopicsSection | Globals | EndSection | None]:
+    """The sections that check by themselves, of a snapshot that does not as a whole, and None for each that does not.
+
+    `data` follows the file header.
+    """
+    at = 0
+    while at + _HEAD.size <= len(data):
+        kind, length, check = _HEAD.unpack_from(data, at)
+        payload = data[at + _HEAD.size : at + _HEAD.size + length]
+        at += _HEAD.size + length
+        if len(payload) < length or check != _check(kind, payload):
+            yield None
+            continue
+        try:
+            if kind == SectionKind.TOPICS:
+                section = _topics_decoder.decode(payload)
+                known = range(len(section.configs))
+                yield section if all(image.config in known for image in section.topics) else None
+            elif kind == SectionKind.GLOBALS:
+                yield _globals_decoder.decode(payload)
+            elif kind == SectionKind.END:
+                yield _end_decoder.decode(payload)
+        except msgspec.DecodeError:
+            yield None
+
+
 def parse_section_head(head: bytes) -> tuple[int, int]:
     """Kind and length of a section. Raises `BadSnapshot`."""
     if len(head) < _HEAD.size:

@@ -72,7 +72,13 @@ class Patched(NoWrites):
         return path in self._contents or self._fs.exists(path)
 
     def list(self, path: str) -> list[str]:
-        return self._fs.list(path)
+        names = self._fs.list(path)
+        made = [at.rpartition("/")[2] for at in self._contents if at.rpartition("/")[0] == path]
+        return [*names, *(name for name in made if name not in names)]
+
+    def with_file(self, path: str, content: bytes) -> Patched:
+        """The same with one more file."""
+        return Patched(self._fs, {**self._contents, path: content})
 
     def lock(self) -> bool:
         return True
@@ -90,8 +96,8 @@ class Patched(NoWrites):
         return self._fs.boot_id()
 
 
-def patch(fs: Fs, notes: list[str]) -> Fs:
-    """The same directory with STORE and MANIFEST as they must have been; itself when both are good.
+def patch(fs: Fs, notes: list[str]) -> Patched:
+    """The same directory with STORE and MANIFEST as they must have been.
 
     `notes` gets a line for each that was made again. Raises `StoreDamaged` when nothing says whose files these are.
     """
@@ -109,7 +115,7 @@ def patch(fs: Fs, notes: list[str]) -> Fs:
         running = LockInfo(boot_id="", state=LockState.RUNNING, pid=0, started_ms=0)
         contents[LOCK_PATH] = encode_meta(running)
         notes.append(f"{MANIFEST_PATH} cannot be read; what it said of the log was taken from the log files")
-    return Patched(fs, contents) if contents else fs
+    return Patched(fs, contents)
 
 
 def _read(fs: Fs, path: str, kind: type[_T]) -> _T | None:

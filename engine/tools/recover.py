@@ -32,6 +32,7 @@ from engine.store.recovery import Frame, OpenedStore, open_store
 from engine.store.walk import Hole
 from engine.tools.finding import Finding
 from engine.tools.patched import patch
+from engine.tools.pieced import piece_together
 from engine.tools.rebuild import Proof, Rebuild
 from engine.topic.rangeset import RangeSet
 from engine.types import Reason
@@ -80,11 +81,13 @@ class Report(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     left_out: list[str] = []
     """Topics that were not asked for."""
+    untold: bool = False
+    """Nothing says which topics there were: some may be lost without a trace."""
 
     @property
     def complete(self) -> bool:
         """Whether nothing was lost."""
-        return not self.lost
+        return not self.lost and not self.untold
 
 
 class _Careful(Salvage):
@@ -111,10 +114,14 @@ class _Careful(Salvage):
 class _Reading(Replay):
     """A replay that tells earlier losses from those that are found now."""
 
-    def __init__(self, opened: OpenedStore, settings: EngineSettings) -> None:
+    def __init__(self, opened: OpenedStore, settings: EngineSettings, nameless: frozenset[int] | None) -> None:
+        """`nameless`: no snapshot checks, and these topics are known by their files alone."""
         super().__init__(opened, settings)
         self.careful = _Careful(self.catalog, opened.report)
         self._salvage = self.careful
+        self._nameless = nameless or frozenset()
+        self.careful.nameless = nameless is not None
+        self.careful.doubtful.update(dict.fromkeys(self._nameless))
         self.earlier: dict[int, RangeSet] = {}
         begin = opened.start.begin
         for image, _ in () if begin is None else begin.snapshot.topics():
@@ -130,6 +137,21 @@ class _Reading(Replay):
                 known.add(body.first, body.last)
 
         self._handlers[FrameType.GAP] = noted
+        append = self._handlers[FrameType.APPEND]
+
+        def appended(frame: Frame) -> None:
+            # Nothing says how much of the log is in the files of a topic, but seqs only rise.
+            slot = self.catalog.by_id.get(frame.topic_id)
+            if slot is None or frame.topic_id not in self._nameless or frame.first_seq > slot.topic.head:
+                append(frame)
+
+        self._handlers[FrameType.APPEND] = appended
+
+    def doubt_nameless(self) -> None:
+        """Which records of topics whose configuration is lost were evicted, nobody knows."""
+        for slot in self.catalog.by_id.values():
+            if self.careful.nameless and slot.name == f"salvaged-{slot.topic.id:x}":
+                self.careful.undecided.append((slot.topic.id, slot.topic.head))
 
 
 class Recovery:
@@ -149,7 +171,7 @@ class Recovery:
         """`topics`: only these; all when it is empty. `keep_doubtful`: keep what a lost delete may have taken."""
         base = settings if settings is not None else EngineSettings()
         self.report = Report()
-        self._source = source
+        self._source = self._sound = source
         self._clock = clock
         self._found = found
         self._heard = heard
@@ -170,16 +192,23 @@ class Recovery:
     def read(self) -> Report:
         """Read everything and find out what can be saved. Raises `StoreError` when that is nothing, and `OSError`."""
         report = self.report
-        self._source = patch(self._source, report.notes)
+        self._source = patched = patch(self._source, report.notes)
+        pieced = piece_together(patched, report.notes)
+        if pieced is not None:
+            self._source = patched.with_file(pieced.path, pieced.content)
+            self._sound = patched
+            report.untold = not pieced.whole
+            self._bad += [(path, 0, -1, "a snapshot that does not check") for path in pieced.bad]
         settings = msgspec.structs.replace(self._settings, wal_shards=_shards_of(self._source, self._settings))
         opened = open_store(self._source, self._clock, settings, make=False)
         report.source_store = opened.store_id.hex()
-        replay = self._replay = _Reading(opened, settings)
+        replay = self._replay = _Reading(opened, settings, None if pieced is None else pieced.nameless)
         begin = opened.start.begin
         lost = [] if begin is None else list(begin.lost.values())
         replay.run(lambda part: self._heard("log", part))
         now = EngineTime(self._clock, replay.last_ts).advance()
         replay.conclude(now)
+        replay.doubt_nameless()
         proof = Proof(self._source, replay, now, self._found, lambda part: self._heard("payloads", part))
         proof.run(self.wanted)
         self._note_bad(opened, replay, proof)
@@ -284,7 +313,7 @@ class Recovery:
 
     def _copy(self, target: Fs, path: str, offset: int, length: int, to: str) -> tuple[int, str] | None:
         """Copy a stretch (to the end, with length -1); its size and digest, or None when there is nothing."""
-        source = self._source
+        source = self._sound
         try:
             handle = source.open(path, OpenMode.READ)
         except OSError:

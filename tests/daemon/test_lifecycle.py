@@ -162,6 +162,28 @@ def test_damaged_data_is_refused_with_76(tmp_path: Path) -> None:
     assert ended.returncode == 76, ended.stderr
 
 
+def test_without_a_snapshot_that_checks_a_trimmed_store_is_refused_with_76(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    for number in range(3):
+        daemon.write("t", number)
+        assert daemon.ask(post("/v0/admin/checkpoint", {})).status == 200
+    assert daemon.stop() == 0
+    snapshots = sorted((tmp_path / "data" / "meta").glob("snapshot-*.snap"))
+    assert len(snapshots) == 2
+    for path in snapshots:
+        content = bytearray(path.read_bytes())
+        content[100] ^= 1
+        path.write_bytes(content)
+    logs = {path: path.read_bytes() for path in (tmp_path / "data" / "wal").rglob("*.log")}
+    ended = run("--data-dir", str(tmp_path / "data"), "--port", "0", "--socket", "none")
+    assert ended.returncode == 76, ended.stderr
+    for path in snapshots:
+        assert path.name in ended.stderr
+    assert "topics recover" in ended.stderr
+    assert {path: path.read_bytes() for path in logs} == logs
+    assert sorted((tmp_path / "data" / "meta").glob("snapshot-*.snap")) == snapshots
+
+
 def test_the_first_signal_lets_what_is_in_flight_end(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     head = daemon.write("t", 1)["head_seq"]

@@ -214,15 +214,6 @@ def test_what_a_start_does_what_fsck_says_what_recover_saves(row: Damage, made: 
     assert verdict == "start"
 
 
-def test_with_both_snapshots_bad_and_the_log_trimmed_nothing_vouches_for_anything(made: Made) -> None:
-    tree = flip(flip(made.tree, SNAP1, 200), SNAP2, 200)
-    found, verdict = checked(made, tree)
-    assert verdict == "refuse"
-    assert FindingId.REFUSED in {one.id for one in found}
-    with pytest.raises(StoreDamaged, match="no snapshot checks"):
-        recovered(made, tree)
-
-
 def test_with_both_snapshots_bad_the_log_alone_is_enough_when_it_reaches_back() -> None:
     made = Made(own_files=True)
     tree = flip(flip(made.tree, SNAP1, 200), SNAP2, 200)

@@ -136,7 +136,9 @@ def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
     else:
         lines.append(f"saved\t{report.topics} topics, {report.records} live records, {show_size(report.bytes)}")
     count = len(report.lost)
-    if not count:
+    if not count and report.untold:
+        lines.append("nothing that is known of was lost; which topics there were is not known any more")
+    elif not count:
         lines.append("nothing was lost")
     elif count == 1:
         lines.append("1 range of records is lost: readers meet a gap there")
