@@ -11,9 +11,11 @@ from engine.errors import Code, TopicsError
 from engine.limits import CURSORS_PER_TOPIC_MAX
 from engine.types import ConfigChanges, Durability
 from tests.core.hand import Hand
+from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
+from tests.sim.view import look as view_of
 
 
 def places(core: Core, topic: str = "t") -> dict[str, int]:
@@ -125,8 +127,11 @@ def test_a_cursor_that_was_acked_is_there_at_every_cut(durability: Durability, p
             done.value()
     assert len(images) > 15
     for image, known in images:
-        clock = ManualClock()
-        found = places(Hand(image, clock=clock.reboot() if power else clock).core)
+        clock = ManualClock().reboot() if power else ManualClock()
+        tree, boot = image.cached_tree(), image.boot
+        hand = Hand(image, clock=clock)
+        assert disagreement(tree, boot, view_of(hand.core), hand.core, clock, hand.settings) is None
+        found = places(hand.core)
         assert all(seq <= 8 for seq in found.values())
         if not power or durability is Durability.FSYNC:
             assert all(found.get(name, 0) >= seq for name, seq in known.items())

@@ -1,10 +1,10 @@
 """Whether the engine and the second reader find the same in a directory.
 
 `disagreement` reads a tree with both. The frames that they follow must be the same ones; so must be, of every topic,
-its identity, its head, its records byte by byte, what it has lost, its keys, and of a queue its counters and how often
-each job was delivered. Records that a cap or an age took are gone without a frame, so of topics with such bounds the
-oldest ones may be missing on the engine's side, and nothing else. What is in memory alone (ephemeral topics) is in no
-file.
+its identity, its head, its records byte by byte, what it has lost, its keys, its cursors, how often each copy was
+forwarded, and of a queue its counters and how often each job was delivered; and so must be the routers. Records that a
+cap or an age took are gone without a frame, so of topics with such bounds the oldest ones may be missing on the
+engine's side, and nothing else. What is in memory alone (ephemeral topics) is in no file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from engine.store.recovery import Frame, OpenedStore, open_store
 from engine.types import Durability
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
-from tests.sim.second_reader import ReadFrame, ReadStore, ReadTopic, log_problem, read_store, read_topics
+from tests.sim.second_reader import ReadFrame, ReadStore, ReadTopic, log_problem, read_all, read_store
+from tests.sim.second_routers import ReadRouter
 from tests.sim.view import TopicView, View
 
 
@@ -40,14 +41,15 @@ def disagreement(
     kept = _same_frames(mine.frames, opened, settings)
     if isinstance(kept, str):
         return kept
-    topics = read_topics(ReadStore(mine.snapshot, kept), tree, cold)
+    read = read_all(ReadStore(mine.snapshot, kept), tree, cold)
+    topics = read.topics
     if topics.keys() != view.topics.keys():
         return f"topics {sorted(topics)}, the engine has {sorted(view.topics)}"
     for name, topic in topics.items():
         wrong = _compare_topic(topic, view.topics[name]) or _compare_inside(topic, core, view.now)
         if wrong is not None:
             return f"{name}: {wrong}"
-    return None
+    return _compare_routers(read.routers, core)
 
 
 def _same_frames(mine: list[ReadFrame], opened: OpenedStore, settings: EngineSettings) -> list[ReadFrame] | str:
@@ -109,6 +111,9 @@ def _compare_losses(topic: ReadTopic, seen: TopicView) -> str | None:
 def _compare_inside(topic: ReadTopic, core: Core, now: int) -> str | None:
     """What only writers notice: keys; and what a queue knows."""
     slot = core.catalog.visible[topic.name]
+    cursors = {name: tuple(place) for name, place in (slot.cursors or {}).items()}
+    if topic.cursors != cursors:
+        return f"cursors {topic.cursors}, the engine has {cursors}"
     if slot.config.durability is Durability.EPHEMERAL:
         return None
     window = slot.topic.idempotency
@@ -118,7 +123,26 @@ def _compare_inside(topic: ReadTopic, core: Core, now: int) -> str | None:
         key: used for key, used in keys.items() if now - used[3] < age
     }:
         return f"keys {topic.keys}, the engine has {keys}"
+    for seq in topic.records if slot.hops is not None else topic.hops.keys() & topic.records.keys():
+        count = 0 if slot.hops is None else slot.hops.at(seq)[0]
+        if seq >= slot.topic.earliest_seq and topic.hops.get(seq, 0) != count:
+            return f"{seq} was forwarded {topic.hops.get(seq, 0)} times, for the engine {count}"
     return None if slot.host is None or topic.bounded else _compare_queue(topic, core)
+
+
+def _compare_routers(routers: dict[int, ReadRouter], core: Core) -> str | None:
+    mine = {
+        number: (one.name, one.source, one.dest, one.cursor, one.forwarded, one.definition)
+        for number, one in routers.items()
+    }
+    theirs = {}
+    for number, router in core.catalog.routers.by_number.items():
+        body = msgspec.structs.asdict(router.body(router.spec))
+        place = [body.pop(name) for name in ("name", "source", "cursor", "forwarded")]
+        del body["number"]
+        body["filter"] = msgspec.to_builtins(body["filter"])
+        theirs[number] = (*place[:2], router.dest, *place[2:], body)
+    return None if mine == theirs else f"routers {mine}, the engine has {theirs}"
 
 
 def _compare_queue(topic: ReadTopic, core: Core) -> str | None:

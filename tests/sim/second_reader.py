@@ -2,8 +2,8 @@
 
 It shares no code with the engine and knows nothing of recovery's verdicts: it takes the bytes of a directory, begins
 with the newest snapshot (`second_history.py`), follows each shard's frames from there for as long as they are valid and
-chained, and says what topics there are, what records they hold, what they have lost and which keys they know. That is
-what the engine has to find too.
+chained, and says what topics there are, what records they hold, what they have lost, which keys and cursors they know,
+and which routers copy between them (`second_routers.py`). That is what the engine has to find too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from tests.sim.second_history import (
     newest_snapshot,
     read_segment,
 )
+from tests.sim.second_routers import HOPS_MAX, Group, Landing, ReadRouter, copy_of, read_forward, seq_of
 
 _LOG_NAME = re.compile(r"wal/shard-(\d\d)/wal-(\d{20})-(\d+)\.log\Z")
 _FRAME_HEADER = struct.Struct("<IIBBBBIQIIQQQQQQ")
 assert _FRAME_HEADER.size == 80
 BLOCK = 4096
 APPEND, CREATE, CONFIG, DROP, DELETE, GAP, MARK, RESERVE = range(1, 9)
-LEASE, DEAD_LETTER = 20, 21
+ROUTER_PUT, ROUTER_DROP, CURSOR_PUT, FORWARD, LEASE, DEAD_LETTER = range(16, 22)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,10 @@ class ReadTopic:
     keys: dict[bytes, tuple[int, int, bytes, int]] = field(default_factory=dict)
     """Idempotency keys: first seq, how many, digest, time."""
     reserved: int = 0
+    cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Name → seq and when it was set."""
+    hops: dict[int, int] = field(default_factory=dict)
+    """seq of a copy → how often it was forwarded."""
     queue: ReadQueue = field(default_factory=ReadQueue)
     bounded: bool = False
     """Some configuration of it had caps or an age, so that records may be gone without a frame that says so."""
@@ -105,6 +110,12 @@ class ReadTopic:
         """It has this configuration from here on."""
         self.config = config
         self.bounded = self.bounded or any(config[bound] for bound in ("ttl_ms", "cap_records", "cap_bytes"))
+
+    def lose(self, first: int, last: int, reason: str) -> None:
+        """Seqs are a gap."""
+        self.queue.lost += len(self.remove([(first, last)]))
+        self.head = max(self.head, last)
+        self.losses.append((first, last, reason))
 
     def remove(self, ranges: Iterable[Range]) -> list[int]:
         """Records are gone; returns which were there."""
@@ -285,22 +296,40 @@ def read_append(frame: ReadFrame) -> tuple[bytes | None, list[bytes]]:
     return key, fragments
 
 
-def read_topics(store: ReadStore, tree: Tree, cold: Tree | None = None) -> dict[str, ReadTopic]:
-    """The topics that a snapshot and the frames behind it leave, by name (records beyond caps and ages included)."""
+@dataclass(frozen=True, slots=True)
+class ReadAll:
+    """What a snapshot and the frames behind it leave."""
+
+    topics: dict[str, ReadTopic]
+    """By name, records beyond caps and ages included."""
+    routers: dict[int, ReadRouter]
+    """By number."""
+
+
+def read_all(store: ReadStore, tree: Tree, cold: Tree | None = None) -> ReadAll:
+    """The topics and routers of a store."""
     replay = _Replay()
     if store.snapshot is not None:
         store_id = bytes.fromhex(read_small(tree["STORE"] or b"")["store_id"])
         replay.begin(store.snapshot, tree, cold or {}, store_id)
     for frame in store.frames:
         replay.take(frame)
-    return {topic.name: topic for topic in replay.topics.values()}
+    there = replay.topics.keys()
+    routers = {one.number: one for one in replay.routers.values() if {one.source, one.dest} <= there}
+    return ReadAll({topic.name: topic for topic in replay.topics.values()}, routers)
+
+
+def read_topics(store: ReadStore, tree: Tree, cold: Tree | None = None) -> dict[str, ReadTopic]:
+    """The topics of `read_all`."""
+    return read_all(store, tree, cold).topics
 
 
 class _Replay:
-    """Topics by id, and those whose frames are passed over."""
+    """Topics by id, routers by number, and the topics whose frames are passed over."""
 
     def __init__(self) -> None:
         self.topics: dict[int, ReadTopic] = {}
+        self.routers: dict[int, ReadRouter] = {}
         self._passed: set[int] = set()
 
     # -- what the snapshot says ------------------------------------------------------------------------------------
@@ -318,6 +347,8 @@ class _Replay:
                 self._passed.add(image["id"])
             elif image["id"] not in self._passed:
                 self.topics[image["id"]] = _topic_of(image, config, tree, cold, store_id)
+                for told in image.get("routers", []):
+                    self._add(ReadRouter.of(told, image["id"]))
 
     # -- what the frames say ---------------------------------------------------------------------------------------
 
@@ -330,6 +361,9 @@ class _Replay:
             return
         if frame.type == DEAD_LETTER:
             self._take_copies(frame)
+        if frame.type == FORWARD:
+            self._forward(frame)
+            return
         if frame.topic_id in self._passed or self._has(frame.topic_id, frame):
             return
         if frame.type == CREATE:
@@ -340,7 +374,15 @@ class _Replay:
         assert topic is not None
         topic.fresh = False
         if frame.type == DROP:
-            del self.topics[frame.topic_id]
+            self._leave(frame.topic_id)
+        elif frame.type == ROUTER_PUT:
+            told = json.loads(frame.body)
+            if told["number"] in self.routers:
+                self.routers[told["number"]].define(told)
+            else:
+                self._add(ReadRouter.of(told, frame.topic_id))
+        elif frame.type == ROUTER_DROP:
+            self.routers.pop(json.loads(frame.body)["number"], None)
         else:
             _apply(topic, frame)
 
@@ -356,11 +398,67 @@ class _Replay:
                 if topic.epoch > told["epoch"]:
                     self._passed.add(frame.topic_id)
                     return
-                del self.topics[topic_id]
+                self._leave(topic_id)
                 self._passed.add(topic_id)
         made = ReadTopic(frame.topic_id, told["name"], told["epoch"], {}, fresh=False)
         made.configure(told["config"])
         self.topics[frame.topic_id] = made
+
+    def _leave(self, topic_id: int) -> None:
+        """A topic is gone, and its routers."""
+        del self.topics[topic_id]
+        self.routers = {one.number: one for one in self.routers.values() if topic_id not in (one.source, one.dest)}
+
+    def _add(self, router: ReadRouter) -> None:
+        for other in list(self.routers.values()):
+            if other.name == router.name:
+                if other.number > router.number:
+                    return
+                del self.routers[other.number]
+        self.routers[router.number] = router
+
+    def _forward(self, frame: ReadFrame) -> None:
+        groups, rest = read_forward(frame.body, frame.ts)
+        source = self.topics.get(frame.topic_id)
+        records = {} if source is None else source.records
+        if frame.count:
+            records = {seq_of(fragment): fragment for fragment in read_append(replace(frame, body=rest))[1]}
+        else:
+            demand(not rest, "a Forward that carries nothing ends with its groups")
+        for group in groups:
+            texts = [(records.get(seq), hops) for seq, hops in group.seqs]
+            for landing in group.landings:
+                router = self.routers.get(landing.number)
+                if router is not None and router.cursor < group.to and router.dest in self.topics:
+                    self._land(self.topics[router.dest], router, group, landing, texts)
+                    router.cursor = group.to
+
+    def _land(
+        self,
+        dest: ReadTopic,
+        router: ReadRouter,
+        group: Group,
+        landing: Landing,
+        texts: list[tuple[bytes | None, int]],
+    ) -> None:
+        total = group.lost + len(texts)
+        if dest.config["durability"] == "ephemeral" or (total and landing.first <= dest.head):
+            router.forwarded += len(texts)
+            return
+        if total and landing.first > dest.head + 1:
+            dest.lose(dest.head + 1, landing.first - 1, "crash")
+        if group.lost:
+            dest.lose(landing.first, landing.first + group.lost - 1, "source_trim")
+        least = landing.floor
+        for seq, (text, hops) in enumerate(texts, landing.first + group.lost):
+            if text is None:
+                dest.lose(seq, seq, "source_trim")
+                continue
+            dest.records[seq], least = copy_of(text, seq, least, router.definition)
+            dest.hops[seq] = min(hops + 1, HOPS_MAX)
+            dest.head = seq
+            router.forwarded += 1
+        dest.fresh = dest.fresh and not total
 
     def _take_copies(self, frame: ReadFrame) -> None:
         line, _, copies = frame.body.partition(b"\n")
@@ -396,9 +494,11 @@ def _apply(topic: ReadTopic, frame: ReadFrame) -> None:
         queue.dead_lettered += gone if told.get("moved") else 0
         queue.deleted += 0 if told.get("acked") or told.get("moved") else gone
     elif frame.type == GAP:
-        queue.lost += len(topic.remove([(told["from"], told["to"])]))
-        topic.head = max(topic.head, told["to"])
-        topic.losses.append((told["from"], told["to"], told["reason"]))
+        topic.lose(told["from"], told["to"], told["reason"])
+    elif frame.type == CURSOR_PUT:
+        topic.cursors.pop(told["name"], None)
+        if told["seq"] is not None:
+            topic.cursors[told["name"]] = (told["seq"], frame.ts)
     elif frame.type == DEAD_LETTER:
         queue.dead_lettered += len(topic.remove([(seq, seq) for seq in told["seqs"]]))
     elif frame.type == LEASE:
@@ -449,6 +549,9 @@ def _topic_of(image: dict[str, Any], config: dict[str, Any], tree: Tree, cold: T
     demand(after <= topic.head + 1, f"{topic.name}: a segment ends behind the head")
     for key, first, count, digest, ts in image.get("keys", []):
         topic.keys[base64.b64decode(key)] = (first, count, base64.b64decode(digest), ts)
+    topic.cursors = {name: (seq, ts) for name, seq, ts in image.get("cursors", [])}
+    for first, last, hops in image.get("hops", []):
+        topic.hops.update(dict.fromkeys(range(first, last + 1), hops))
     queue = image.get("queue")
     if queue is not None:
         counters = {name: queue[name] for name in ("acked", "dead_lettered", "deleted", "lost", "evicted")}

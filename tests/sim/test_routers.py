@@ -1,5 +1,6 @@
 """Routers at every cut: after each change of the disk the process is killed, and the power fails; what a start finds
-is held against what clients saw, then it goes on until every router is idle, and is held against the sources.
+is held against what clients saw and what the second reader finds, then it goes on until every router is idle, and is
+held against the sources.
 
 Nothing is copied twice, nothing is skipped, what was seen in a dest stays the same record at the same seq and time,
 and times never fall. Of `disk` topics a power failure may take the last moments; even then nothing is there twice.
@@ -21,10 +22,12 @@ from engine.errors import StoreError
 from engine.routers.router import RouterSpec
 from engine.topic.history import NotCached
 from engine.types import ConfigChanges, Discard, Durability, Match, Reason
+from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import ALL, Cut
 from tests.sim.mutants_routers import MUTANTS
+from tests.sim.view import look
 from tests.sim.world import TINY
 
 SHARDED = TINY.__class__(**{**{name: getattr(TINY, name) for name in TINY.__struct_fields__}, "wal_shards": 3})
@@ -417,15 +420,15 @@ def play(settings: Any, durability: Durability, name: str) -> int:
     net = Net(disk, clock, settings, durability)
     images: list[tuple[FakeDisk, Told, bool]] = []
 
-    def look(seen: FakeDisk, _what: str) -> None:
+    def cut(seen: FakeDisk, _what: str) -> None:
         seen.on_step = None
         told = net.told.copy()
         images.append((seen.killed(), told, False))
         if len(images) % 4 < 2:
             images.append((seen.powered_off(Cut(0 if len(images) % 8 < 4 else ALL), "boot-9"), told, True))
-        seen.on_step = look
+        seen.on_step = cut
 
-    disk.on_step = look
+    disk.on_step = cut
     sources = SCENARIOS[name](net)
     net.disk.on_step = None
     net.idle()
@@ -439,7 +442,10 @@ def play(settings: Any, durability: Durability, name: str) -> int:
 
 def check(image: FakeDisk, net: Net, told: Told, name: str, sources: dict[str, str], *, power: bool) -> None:
     clock = net.clock.reboot() if power else net.clock.restart()
+    tree, boot = image.cached_tree(), image.boot
     core = Core.open(image, clock, net.settings)
+    differs = disagreement(tree, boot, look(core, thorough=False), core, clock, net.settings)
+    assert differs is None, f"the second reader: {differs}"
     found = records(core)
     assert not told.dropped & set(core.catalog.routers.by_number), "what was dropped is gone"
     told.gone |= net.told.gone  # a deletion that was on its way may be there

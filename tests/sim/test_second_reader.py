@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 import tests.sim.second_history as second_history
 import tests.sim.second_reader as second_reader
-from engine.types import Match
+import tests.sim.second_routers as second_routers
+from engine.routers.hops import Hops
+from engine.topic.place import Place
+from engine.types import Durability, Match
 from tests.sim.agreement import disagreement
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.scenarios_history import SMALL
 from tests.sim.second_history import NotAStoreError
-from tests.sim.second_reader import read_frames, read_store, read_topics
+from tests.sim.second_reader import read_all, read_frames, read_store, read_topics
+from tests.sim.second_routers import copy_of, read_forward
+from tests.sim.test_routers import Net
 from tests.sim.view import look
-from tests.sim.world import World
+from tests.sim.world import TINY, World
 
 
 def history() -> World:
@@ -67,13 +75,91 @@ def test_it_reads_snapshots_segments_and_the_log_behind_them() -> None:
     assert b'"$tag":"\xc3\xbc\\n"' in topics["u"].records[1]
 
 
-@pytest.mark.parametrize("module", [second_reader, second_history])
+def network() -> Net:
+    """Routers and a cursor: in a snapshot, and in the log behind it."""
+    net = Net(FakeDisk(), ManualClock(), TINY, Durability.DISK)
+    net.topics("a", "b", "c")
+    net.router("a", "b", preserve_tag=False)
+    net.write("a", 3, tag="x")
+    net.wait(net.core.cursors.put("a", "reader", 2))
+    net.wait(net.core.cursors.put("a", "gone", 1))
+    net.idle()
+    net.wait(net.core.checkpoint())
+    net.router("b", "c", filter=Match("Glob", "x"))
+    net.wait(net.core.cursors.drop("a", "gone"))
+    net.write("a", 2, tag="y")
+    net.idle()
+    net.restart("kill")
+    return net
+
+
+def test_it_reads_routers_their_copies_and_cursors() -> None:
+    tree = network().disk.cached_tree()
+    store = read_store(tree)
+    assert store.snapshot is not None
+    read = read_all(store, tree)
+    a, b = read.topics["a"], read.topics["b"]
+    assert {name: seq for name, (seq, _) in a.cursors.items()} == {"reader": 2}
+    assert b.hops == dict.fromkeys(range(1, 6), 1)
+    assert [b'"$tag"' in text for text in b.records.values()] == [False] * 5
+    assert [(one.name, one.cursor, one.forwarded) for one in read.routers.values()] == [("a>b", 5, 5), ("b>c", 5, 0)]
+    assert read.routers[max(read.routers)].definition["filter"] == ["tag", "Glob", "x*"]
+
+
+def test_routers_and_cursors_that_differ_from_the_files_are_told() -> None:
+    net = network()
+    tree, boot = net.disk.cached_tree(), net.disk.boot
+    core = net.core
+    slot = core.catalog.visible["b"]
+
+    def told() -> str:
+        return str(disagreement(tree, boot, look(core), core, net.clock, net.settings))
+
+    assert told() == "None"
+    router = core.catalog.routers.by_name["a>b"]
+    for name in ("cursor", "forwarded"):
+        setattr(router, name, getattr(router, name) - 1)
+        assert "routers" in told(), name
+        setattr(router, name, getattr(router, name) + 1)
+    slot.hops = Hops([(1, 5, 2)])
+    assert "forwarded 1 times" in told()
+    slot.hops = None
+    assert "forwarded 1 times" in told()
+    slot.hops = Hops([(1, 5, 1)])
+    core.catalog.visible["a"].cursors = {"reader": Place(3, 1)}
+    assert "cursors" in told()
+
+
+def test_it_reads_the_golden_forwards() -> None:
+    pinned = json.loads((Path(__file__).parents[1] / "golden" / "v1-vectors.json").read_bytes())
+    ts = 1_748_450_000_000
+    for name, carries in (("forward", False), ("forward with records", True)):
+        frame = bytes.fromhex(pinned[name])
+        groups, rest = read_forward(frame[80 : 80 + int.from_bytes(frame[4:8], "little")], ts)
+        assert bool(rest) is carries
+        assert groups == [
+            (300, 0, [(7, 0), (8, 0), (300, 2)], [(11, 1, 0), (2**40, 9, ts - 5)]),
+            (8, 6, [(7, 31)], [(12, 128, ts)]),
+        ]
+
+
+def test_a_copy_keeps_what_its_router_preserves() -> None:
+    text = b'{"$seq":7,"$ts":50,"$node":"n\\"","data":{"a":1,"$tag":"x"},"meta":{"k":"}"},"$tag":"t,\\""}'
+    whole = {"preserve_node": True, "preserve_tag": True}
+    assert copy_of(text, 9, 60, whole) == (text.replace(b'7,"$ts":50', b'9,"$ts":60'), 60)
+    bare, ts = copy_of(text, 9, 0, {"preserve_node": False, "preserve_tag": False})
+    assert (bare, ts) == (b'{"$seq":9,"$ts":50,"data":{"a":1,"$tag":"x"},"meta":{"k":"}"}}', 50)
+    inner = b'{"$seq":7,"$ts":50,"data":{"a":1,"$tag":"x"}}'
+    assert copy_of(inner, 7, 0, {"preserve_node": False, "preserve_tag": False}) == (inner, 50)
+
+
+@pytest.mark.parametrize("module", [second_reader, second_history, second_routers])
 def test_it_shares_no_code_with_the_engine(module: object) -> None:
     tree = ast.parse(Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8"))
     names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     ours = {name for name in names if name.partition(".")[0] in ("engine", "tests", "topics_daemon", "topics_cli")}
-    assert ours <= {"tests.sim.second_history"}
+    assert ours <= {"tests.sim.second_history", "tests.sim.second_routers"}
     assert names, "nothing was looked at"
 
 
