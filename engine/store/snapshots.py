@@ -3,7 +3,8 @@
     newest whose sections all check, whose files are all there, and from whose cuts on the log is whole
     else the older one, in the same way (more log is read)
     else the log alone, if it reaches back to the beginning
-    else the newest one that checks, without what is missing of its segments: those records are a gap (`isolate`)
+    else the newest one that checks, without what is missing of its segments: those records are a gap (`isolate`);
+    of a segment that was cut short, what lies behind the cut becomes one when it is read
     else, under `salvage`, the newest one that checks, with what is left of the log behind it
     else nothing: refuse, naming files and what helps
 
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, parse_file_header
+from engine.formats.segment import sums_len
 from engine.formats.snapshot import (
     META_DIR,
     SECTION_HEAD_LEN,
@@ -61,6 +63,8 @@ class Lost(NamedTuple):
 
     path: str
     why: str
+    begins: bool = False
+    """It was cut short, and its index is whole: exactly the records before the cut can be read."""
 
 
 class Restorable(NamedTuple):
@@ -236,7 +240,7 @@ def _choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption)
         return Start(_accepted(flawed[0], policy), report, bad, highest)
     if policy is OnCorruption.SALVAGE:
         if torn:
-            return Start(torn[0], report, bad, highest)
+            return Start(_accepted(torn[0], policy), report, bad, highest)
         if not numbers:
             return Start(None, [*report, str(whole)], bad, highest)
     if refusal is not None:
@@ -267,9 +271,12 @@ def _log_trouble(directory: Directory, store_id: bytes, cut: Callable[[int], Sha
 
 
 def _accepted(found: Restorable, policy: OnCorruption) -> Restorable:
-    """The best there is, though segments of it are lost, unless the operator wants to decide about that."""
+    """The best there is, though segments of it are lost, unless the operator wants to decide about that.
+
+    One that was cut short is read as far as it goes: what is missing of it is damage like any other, met by readers.
+    """
     if policy is not OnCorruption.REFUSE:
-        return found
+        return found._replace(lost={key: lost for key, lost in found.lost.items() if not lost.begins})
     names = {image.id: image.name for image, _ in found.snapshot.topics()}
     topics = sorted({names[topic_id] for topic_id, _ in found.lost})
     lost = next(iter(found.lost.values()))
@@ -310,8 +317,15 @@ def _missing(fs: Fs, segment: Segment, tails: dict[str, int | None]) -> Lost | N
     if length is None:
         return Lost(path, "it is missing")
     if length < segment.data_size:
-        return Lost(path, f"it was cut short: {length} bytes are there, {segment.data_size} are needed")
+        why = f"it was cut short: {length} bytes are there, {segment.data_size} are needed"
+        return Lost(path, why, length > segment.data_offset and _has_index(fs, segment))
     return None
+
+
+def _has_index(fs: Fs, segment: Segment) -> bool:
+    """Whether the index of a segment is there to its end; in a tails file it lies before the data."""
+    length = None if segment.in_tails else length_of(fs, segment.idx_path)
+    return segment.in_tails or (length is not None and length >= segment.sums_offset + sums_len(segment.count))
 
 
 def _read_deletes(fs: Fs, store_id: bytes, segment: Segment, deleted: dict[int, list[tuple[int, int]]]) -> Lost | None:

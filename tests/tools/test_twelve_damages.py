@@ -143,7 +143,7 @@ TABLE = [
     Damage("a needed log file missing", _no_needed, "refuse", FindingId.REFUSED, True, BEFORE),
     Damage("a needed log file cut", _cut_log, "refuse", FindingId.REFUSED, True, BEFORE),
     Damage("segments missing", _drop(".data"), "isolate", FindingId.SEGMENT_MISSING, True),
-    Damage("segments cut", _cut_data, "isolate", FindingId.SEGMENT_MISSING, True),
+    Damage("segments cut", _cut_data, "start", FindingId.SEGMENT_DATA, True),
     Damage("a bit in segment data", _flip_data, "start", FindingId.SEGMENT_DATA, True),
     Damage("bad indexes", _bad(".idx"), "start", FindingId.SEGMENT_INDEX, False),
     Damage("bad deleted rows", _bad(".del"), "isolate", FindingId.SEGMENT_DELETES, True),
