@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from engine.queue.events import Leased
-from engine.queue.job import lease_text
+from engine.queue.job import LEASE_FORMAT
+
+_ENTRY: Final = b'%%b,"lease_id":"%b","deadline":%%d,"deliveries":%%d,%%b' % LEASE_FORMAT
 
 
 def claimed_entry(record: bytes, lease_id: int, deliveries: int, leased: Leased) -> bytes:
     """`{"$seq":…,"lease_id":…,"deadline":…,"deliveries":…,` and then the record from its `$ts` on, byte for byte."""
-    cut = record.index(b",")
-    lease = b',"lease_id":"%b","deadline":%d,"deliveries":%d' % (
-        lease_text(lease_id).encode("ascii"),
-        leased.deadline,
-        deliveries,
-    )
-    return record[:cut] + lease + record[cut:]
+    seq, _, rest = record.partition(b",")
+    return _ENTRY % (seq, lease_id, leased.deadline, deliveries, rest)

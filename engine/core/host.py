@@ -100,6 +100,20 @@ class Host:
         topic = self.topic
         return self._first() <= seq <= topic.head and seq not in topic.deleted and topic.gaps.holding(seq) is None
 
+    def all_live(self, first: int, last: int) -> bool:
+        topic = self.topic
+        if not self._first() <= first <= last <= topic.head:
+            return False
+        return next(topic.live_runs(first, last), None) == (first, last)
+
+    def run(self, seq: int, count: int) -> tuple[int, int]:
+        topic, tail = self.topic, self.topic.tail
+        block = tail.block_of(seq)
+        assert block is not None, "what is live lies in a block"
+        _, last = next(topic.live_runs(seq, min(seq + count - 1, block.last_seq)))
+        index, found = seq - block.first_seq, last - seq + 1
+        return last, tail.size(block, index, index + found) + found * ENTRY_BYTES
+
     def passes(self, seq: int, match: Match) -> bool:
         return passes(self.topic, seq, match)
 

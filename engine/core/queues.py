@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -49,7 +50,7 @@ from engine.queue.events import (
 )
 from engine.queue.snapshot import LeaseInfo
 from engine.topic.history import NotCached
-from engine.topic.record import find_record
+from engine.topic.record import find_live
 from engine.types import Durability, TopicConfig
 
 if TYPE_CHECKING:
@@ -258,13 +259,13 @@ class Queues:
         """The records of a claim's jobs, with their leases and deliveries; what is gone again by now is left out.
         Raises `NotCached`."""
         topic = self._core.catalog.reader(name).topic
-        now = self._core.now()
-        found = []
-        for lease_id, (seq, deliveries) in enumerate(leased.jobs, leased.lease_id):
-            record = find_record(topic, seq, now)
-            if isinstance(record, bytes | bytearray):
-                found.append((bytes(record), lease_id, deliveries))
-        return found
+        now = self._core.now() if topic.config.ttl_ms else 0
+        records = find_live(topic, [seq for seq, _ in leased.jobs], now)
+        return [
+            (record, lease_id, deliveries)
+            for record, (_, deliveries), lease_id in zip(records, leased.jobs, count(leased.lease_id), strict=False)
+            if record is not None
+        ]
 
     # -- serving those who wait ------------------------------------------------------------------------------------
 
@@ -318,7 +319,8 @@ class Queues:
                 standing.refuse(error)
             self._rest(host)
             return
-        self._now(host)
+        host.at(now)
+        host.settle()
         host.queue.apply(TimePassed(now))
         host.blocked = False
         self._ask(host, now)

@@ -19,6 +19,8 @@ from engine.types import U64_MAX
 
 LEASE_PREFIX: Final = "lease_"
 _LEASE_DIGITS: Final = 16
+LEASE_FORMAT: Final = f"{LEASE_PREFIX}%0{_LEASE_DIGITS}x".encode("ascii")
+"""What makes bytes of a lease's number, as `lease_text` makes text."""
 
 
 class Phase(IntEnum):

@@ -30,6 +30,15 @@ class Jobs(Protocol):
         """Whether the record is there."""
         ...
 
+    def all_live(self, first: int, last: int) -> bool:
+        """Whether every record from `first` to `last` is there."""
+        ...
+
+    def run(self, seq: int, count: int) -> tuple[int, int]:
+        """The last of some live records without a break, at most `count`, that begin with the live `seq`, and the bytes
+        that they take in an answer."""
+        ...
+
     def passes(self, seq: int, match: Match) -> bool:
         """Whether the tag of a live record passes `match`."""
         ...

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Final
 
 from engine.errors import invalid
@@ -216,6 +217,8 @@ class Queue(State):
 
     def _give_fresh(self, claimant: _Claimant, choice: _Choice) -> None:
         """What `_give` does again and again once only never-delivered jobs are left, in a loop as tight as can be."""
+        if claimant.claim.match is None:
+            self._give_runs(claimant, choice)
         jobs, fresh, size_of, taken = claimant.jobs, claimant.fresh, self._jobs.size, choice.taken
         max_bytes = claimant.claim.max_bytes
         while len(jobs) < claimant.max and (seq := fresh.peek()) is not None:
@@ -227,6 +230,22 @@ class Queue(State):
             choice.repeat = False
             if claimant.claim.match is None:
                 claimant.passed = seq
+
+    def _give_runs(self, claimant: _Claimant, choice: _Choice) -> None:
+        """The same by runs of seqs, as long as a whole run fits and nothing that is known lies in it."""
+        jobs, known, taken = claimant.jobs, self._known.keys(), choice.taken
+        while len(jobs) < claimant.max and (first := claimant.fresh.peek()) is not None:
+            last, size = self._jobs.run(first, claimant.max - len(jobs))
+            seqs, rest = range(first, last + 1), self._ready.fresh_beyond(last)
+            fits = claimant.bytes + size <= claimant.claim.max_bytes
+            if rest is None or not fits or not known.isdisjoint(seqs) or not taken.isdisjoint(seqs):
+                return
+            claimant.bytes += size
+            jobs.extend(zip(seqs, repeat(1)))
+            taken.update(seqs)
+            choice.repeat = False
+            claimant.passed = last
+            claimant.fresh = _Walk(rest, choice)
 
     def _claimed(
         self, claimants: list[_Claimant], choice: _Choice, config: TopicConfig, now: int, next_lease_id: int
@@ -359,8 +378,9 @@ class Queue(State):
         skipped: list[tuple[int, Skip]] = []
         seen: set[int] = set()
         node, lease_ids, known = command.node, command.lease_ids, self._known
+        live = self._are_live(command.seqs)
         for index, seq in enumerate(command.seqs):
-            problem = self._skip(seq, node, None if lease_ids is None else lease_ids[index])
+            problem = self._skip(seq, node, None if lease_ids is None else lease_ids[index], live)
             if problem is not None:
                 skipped.append((seq, problem))
             elif seq not in seen:
@@ -370,9 +390,10 @@ class Queue(State):
                 skipped.append((seq, again))
         return good, skipped, not self._leaving.isdisjoint(command.seqs)
 
-    def _skip(self, seq: int, node: str, lease_id: int | None) -> Skip | None:
-        """Why this lease is not `node`'s to settle, or None when it is: live, its own, and the current one."""
-        if seq in self._leaving or not self._jobs.is_live(seq):
+    def _skip(self, seq: int, node: str, lease_id: int | None, live: bool) -> Skip | None:
+        """Why this lease is not `node`'s to settle, or None when it is: live (which may be known), its own, and the
+        current one."""
+        if seq in self._leaving or not (live or self._jobs.is_live(seq)):
             return Skip.GONE if 0 < seq <= self._jobs.head() else Skip.NOT_LEASED
         job = self._known.get(seq)
         if job is None:

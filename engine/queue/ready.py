@@ -61,6 +61,10 @@ class Ready:
             return self._beyond(match)
         return merge(returned.walk(match), self._beyond(match))
 
+    def fresh_beyond(self, seq: int) -> Iterator[int] | None:
+        """Seqs of never-delivered jobs beyond `seq`, ascending; None when some never-delivered job is known."""
+        return None if self._lines[0].first() is not None else self._beyond(None, seq)
+
     def oldest_ms(self) -> int | None:
         """Since when the job that has been ready longest is ready; None when none is."""
         times = [ms_of(first) for line in self._lines[1:] if (first := line.first()) is not None]
@@ -69,10 +73,10 @@ class Ready:
             times.append(self._jobs.ts(fresh))
         return min(times, default=None)
 
-    def _beyond(self, match: Match | None) -> Iterator[int]:
+    def _beyond(self, match: Match | None, after: int = 0) -> Iterator[int]:
         jobs, known = self._jobs, self._known
         head = jobs.head()
-        seq, found = max(self.cursor, self._places.after(match)), False
+        seq, found = max(self.cursor, self._places.after(match), after), False
         while (seq := jobs.next_live(seq + 1, match)) <= head:
             if seq in known:
                 continue

@@ -185,11 +185,12 @@ class State:
         at, deadline, conn = event.at, event.deadline, event.conn
         node = intern(event.node)  # Leases of one worker share one string, whoever parsed it how often.
         known, leased = self._known, []
+        live = self._are_live([seq for seq, _ in event.jobs])
         for lease_id, (seq, deliveries) in enumerate(event.jobs, event.lease_id):
             job = known.get(seq)
             if job is not None:
                 self._leave_state(seq, job)
-            elif not self._jobs.is_live(seq):
+            elif not live and not self._jobs.is_live(seq):
                 continue
             due = key(deadline, seq)
             known[seq] = Job(
@@ -273,6 +274,10 @@ class State:
             self.evicted += event.count
         else:
             self.lost += event.count
+
+    def _are_live(self, seqs: Sequence[int]) -> bool:
+        """Whether all of several seqs are live, as one look can tell; False says nothing about any of them."""
+        return len(seqs) > 1 and self._jobs.all_live(min(seqs), max(seqs))
 
     # -- how a job changes -----------------------------------------------------------------------------------------
 

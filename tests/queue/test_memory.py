@@ -39,6 +39,15 @@ class Endless:
         self.asked += 1
         return self.gone < seq <= self.count
 
+    def all_live(self, first: int, last: int) -> bool:
+        self.asked += 1
+        return self.gone < first <= last <= self.count
+
+    def run(self, seq: int, count: int) -> tuple[int, int]:
+        self.asked += 1
+        last = min(seq + count - 1, self.count)
+        return last, (last - seq + 1) * 100
+
     def passes(self, seq: int, match: Match) -> bool:
         return True
 

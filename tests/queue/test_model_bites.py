@@ -40,8 +40,8 @@ def _skips_less(skip: Skip) -> Patch:
     def plant(patch: pytest.MonkeyPatch) -> None:
         real = Queue._skip
 
-        def lenient(self: Queue, seq: int, node: str, lease_id: int | None) -> Skip | None:
-            found = real(self, seq, node, lease_id)
+        def lenient(self: Queue, seq: int, node: str, lease_id: int | None, live: bool) -> Skip | None:
+            found = real(self, seq, node, lease_id, live)
             return None if found is skip else found
 
         patch.setattr(Queue, "_skip", lenient)

@@ -41,6 +41,8 @@ class Records:
         self.asked = 0
         """How often the queue has asked anything."""
         self.record_bytes = 10
+        self.run_records = 3
+        """How many records lie together at most."""
 
     def append(self, count: int, tag: str | None, now: int) -> None:
         for _ in range(count):
@@ -60,6 +62,17 @@ class Records:
     def is_live(self, seq: int) -> bool:
         self.asked += 1
         return seq in self.tags
+
+    def all_live(self, first: int, last: int) -> bool:
+        self.asked += 1
+        return last - first < len(self.tags) and all(seq in self.tags for seq in range(first, last + 1))
+
+    def run(self, seq: int, count: int) -> tuple[int, int]:
+        self.asked += 1
+        last = seq
+        while last - seq + 1 < min(count, self.run_records) and last + 1 in self.tags:
+            last += 1
+        return last, (last - seq + 1) * self.record_bytes
 
     def passes(self, seq: int, match: Match) -> bool:
         self.asked += 1

@@ -18,7 +18,7 @@ from engine.fragment import Rendered, render
 from engine.topic.cache import Cache
 from engine.topic.idempotency import Keys, batch_digest
 from engine.topic.page import read_page
-from engine.topic.record import find_record
+from engine.topic.record import find_live, find_record
 from engine.topic.state import Topic
 from engine.topic.tags import resolve_delete
 from engine.types import Discard, Match, PageRequest, Reason, TopicConfig
@@ -231,6 +231,10 @@ def test_a_topic_does_what_the_model_does(
             compare_pages(life.topic, model, request, now + later, visible)
         for seq in range(model.head + 2):
             assert find_record(life.topic, seq, now + later) == model.record(seq, now + later)
+        answers = [model.record(seq, now + later) for seq in range(model.head + 2)]
+        fragments = [answer if isinstance(answer, bytes) else None for answer in answers]
+        assert find_live(life.topic, range(model.head + 2), now + later) == fragments
+        assert find_live(life.topic, range(model.head + 1, -1, -1), now + later) == fragments[::-1]
     picture_now = picture(warm.topic, now)
     assert picture(cold.topic, now) == picture_now
     again = replayed(warm, config)

@@ -191,7 +191,7 @@ class ClaimExchange(LongPoll):
             self._daemon.engine.queues.undeliver(self._waiter)
         body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
             self._name.encode("ascii"),
-            b",".join(claimed_entry(*entry, leased) for entry in found) if leased is not None else b"",
+            b",".join([claimed_entry(*entry, leased) for entry in found]) if leased is not None else b"",
             len(found),
             ready,
             warnings_tail(self._warnings),
