@@ -150,6 +150,15 @@ class StoreDamaged(StoreError):
     exit_code = 76
 
 
+class DamagedRecords(StoreDamaged):
+    """Records that fail their checks or cannot be read."""
+
+    def __init__(self, topic: str, first: int, last: int, path: str) -> None:
+        seqs = f"seq {first}" if first == last else f"seqs {first}-{last}"
+        super().__init__(f"topic {topic!r}, {seqs}: damaged in {path}")
+        self.topic, self.first, self.last, self.path = topic, first, last, path
+
+
 class StoreMissing(StoreError):
     """Somebody wants to look at a store, and there is none; a start would make one."""
 

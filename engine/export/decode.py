@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from engine.errors import StoreDamaged
+from engine.errors import DamagedRecords, StoreDamaged
 from engine.export.columns import BATCH_ROWS, ROW, batch_of
 from engine.formats.export import ExportPiece, ExportTopic
 from engine.formats.segment import CHECK_LEN, INFO_LEN, ROW_LEN, SUM_LEN, SUM_ROWS, index_len, parse_info
@@ -35,15 +35,6 @@ _NUMBER: Final = re.compile(r"-(\d{10})\.")
 Ranges = list[tuple[int, int]]
 Damaged = Callable[[int, int, str], None]
 """Hears of records that are damaged: first and last seq, inclusive, and the file."""
-
-
-class DamagedRecords(StoreDamaged):
-    """Records that fail their checks or cannot be read."""
-
-    def __init__(self, topic: str, first: int, last: int, path: str) -> None:
-        seqs = f"seq {first}" if first == last else f"seqs {first}-{last}"
-        super().__init__(f"topic {topic!r}, {seqs}: damaged in {path}")
-        self.topic, self.first, self.last, self.path = topic, first, last, path
 
 
 class _Unchecked(Exception):

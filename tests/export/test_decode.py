@@ -12,7 +12,7 @@ import pytest
 from engine import Engine
 from engine.clock import OsClock
 from engine.commands import Batch
-from engine.errors import StoreDamaged
+from engine.errors import DamagedRecords, StoreDamaged
 from engine.tools.pinning import pin_stopped
 from engine.tools.readonly import ReadOnlyFs
 from tests.cli.support import HARD
@@ -135,7 +135,7 @@ def test_one_flipped_bit_costs_exactly_the_record_it_lies_in(tmp_path: Path, cou
         data = Path(path).read_bytes()
         at = data.index(b'"number":19}')
         flip(path, at + 3)
-        with pytest.raises(decode.DamagedRecords, match=r"seq 20: damaged in .*") as error:
+        with pytest.raises(DamagedRecords, match=r"seq 20: damaged in .*") as error:
             list(topic.batches(1, count))
         assert (error.value.first, error.value.last, error.value.path) == (20, 20, piece.data)
         heard: list[tuple[int, int, str]] = []
