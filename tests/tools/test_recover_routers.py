@@ -1,0 +1,97 @@
+"""Routers and cursors through `recover`, and what the log's frames of them look like to `wal-inspect`."""
+
+from __future__ import annotations
+
+from engine.core import Core
+from engine.formats.frame import FrameType
+from engine.routers.router import RouterSpec
+from engine.tools.log_file import LogScan, describe
+from engine.types import Match
+from tests.core.hand import SMALL, Hand
+from tests.sim.disk import FakeDisk
+from tests.sim.media import Tree
+from tests.sim.still import StillDisk
+from tests.tools.stores import check
+from tests.tools.test_recover import Saved
+
+
+def drive(hand: Hand) -> None:
+    """Everything that routers have to copy is copied."""
+    for _ in range(5):
+        hand.settle()
+        while hand.core.route():
+            pass
+    hand.settle()
+
+
+def made() -> Hand:
+    """Two routers one behind the other, and cursors: one that stands, one that is gone again."""
+    hand = Hand()
+    for name in ("a", "b", "c"):
+        hand.create(name)
+    routers, cursors = hand.core.routers, hand.core.cursors
+    hand.take(routers.put("first", "a", "b", RouterSpec(preserve_node=False), earliest=True))
+    hand.take(routers.put("second", "b", "c", RouterSpec(filter=Match("Eq", "x")), earliest=True))
+    hand.take(routers.put("gone", "a", "c2", RouterSpec(), earliest=True))
+    hand.take(routers.drop("gone"))
+    hand.write("a", 1, 2, 3)
+    drive(hand)
+    hand.take(cursors.put("a", "reader", 2))
+    hand.take(cursors.put("a", "gone", 1))
+    hand.take(cursors.drop("a", "gone"))
+    return hand
+
+
+def places(core: Core) -> tuple[list[object], list[object], dict[str, list[int]]]:
+    """Routers with how far they are, cursors with their times, and how often each topic's records were forwarded."""
+    page, _ = core.routers.page("", 100, "")
+    routers: list[object] = [
+        (one.router, one.source, one.dest, one.cursor, one.forwarded_total, one.spec) for one in page
+    ]
+    cursors: list[object] = [(one.name, one.seq, one.updated_ts) for one in core.cursors.all("a")]
+    hops = {
+        name: [slot.hops.at(seq)[0] for seq in range(1, slot.topic.head + 1)]
+        for name, slot in core.catalog.visible.items()
+        if slot.hops is not None
+    }
+    return routers, cursors, hops
+
+
+def test_recover_keeps_routers_their_places_and_cursors() -> None:
+    hand = made()
+    before = places(hand.core)
+    assert before[1] == [("reader", 2, hand.core.cursors.get("a", "reader").updated_ts)]
+    saved = Saved(hand.disk.killed().cached_tree(), settings=SMALL)
+    assert saved.report.complete
+    assert check(saved.tree)[0] == []
+    again = Hand(FakeDisk.of_tree(saved.tree, boot="boot-1"), clock=saved.clock)
+    assert places(again.core) == before
+    again.write("a", 4)
+    drive(again)
+    assert again.read("b") == [1, 2, 3, 4], "it goes on where it stood, and copies nothing twice"
+    assert again.read("c") == []
+
+
+def described(tree: Tree) -> dict[FrameType, list[str]]:
+    """What is said of the frames of all log files, by type."""
+    found: dict[FrameType, list[str]] = {}
+    for path in sorted(path for path in tree if path.endswith(".log")):
+        for frame in LogScan(StillDisk(tree, "boot-1"), path).items():
+            found.setdefault(FrameType(frame.header.type), []).append(describe(frame))
+    return found
+
+
+def test_the_frames_of_routers_and_cursors_are_described() -> None:
+    hand = made()
+    first = hand.core.catalog.routers.by_name["first"].number
+    said = described(hand.disk.killed().cached_tree())
+    for name, text in zip(("first", "second", "gone"), said[FrameType.ROUTER_PUT], strict=True):
+        assert f'"name":"{name}"' in text
+    assert '"filter":["tag","Eq","x"]' in said[FrameType.ROUTER_PUT][1]
+    assert len(said[FrameType.ROUTER_DROP]) == 1
+    assert said[FrameType.CURSOR_PUT] == [
+        '{"name":"reader","seq":2}',
+        '{"name":"gone","seq":1}',
+        '{"name":"gone","seq":null}',
+    ]
+    assert f"seqs 1-3 by router {first} at seq 1" in said[FrameType.FORWARD]
