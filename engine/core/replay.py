@@ -304,7 +304,9 @@ class Replay:
             for topic_id, head in mark.heads:
                 slot = self.catalog.by_id.get(topic_id)
                 if slot is not None and head >= slot.topic.head:
-                    slot.topic.apply_gap(slot.topic.head + 1, head, self._salvage.reason_of(topic_id), frame.ts)
+                    reason = self._salvage.reason_of(topic_id)
+                    if head > slot.topic.head:
+                        slot.topic.apply_gap(slot.topic.head + 1, head, reason, frame.ts)
         for topic_id in mark.quiet:
             slot = self.catalog.by_id.get(topic_id)
             if slot is not None and not self._beginning.has_told(topic_id, frame.shard, frame.lsn):

@@ -11,6 +11,7 @@ from engine.errors import StoreDamaged
 from engine.limits import OnCorruption
 from engine.tools.finding import FindingId
 from engine.tools.recover import Recovery, Report
+from tests.core.hand import Hand
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
@@ -161,3 +162,15 @@ def test_nothing_is_pieced_together_while_one_snapshot_checks(made: Made) -> Non
     report, saved = recovered(made, flip(made.tree, SNAP2, TOPICS_SECTION))
     assert report.complete
     assert seen(made, saved) == made.whole
+
+
+def test_a_mark_that_says_that_nothing_is_missing_makes_no_gap(made: Made) -> None:
+    disk = FakeDisk.of_tree(made.tree, boot="boot-1")
+    hand = Hand(disk, clock=made.clock.restart(), settings=made.settings)
+    hand.quieten()
+    report, saved = recovered(made, bad(hand.disk.killed().cached_tree(), TOPICS_SECTION), keep_doubtful=True)
+    assert report.untold
+    found, _ = checked(made, saved)
+    said = [one.seqs for one in found if one.id is FindingId.LOST and one.seqs is not None]
+    assert not [seqs for seqs in said if seqs[0] > seqs[1]]
+    assert seen(made, saved)["salvaged-1"].head == made.whole["a"].head
