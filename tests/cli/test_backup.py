@@ -13,6 +13,8 @@ from engine.formats.export import ExportManifest
 from engine.formats.manifest import decode_meta, encode_meta
 from tests.cli.support import Daemon
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def backup(mortal: Daemon, tmp_path: Path) -> Path:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.support import Daemon, clean_environment, run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from tests.cli.support import Daemon
 from topics_cli.commands import doctor
 from topics_cli.vitals import Reading
 
+pytestmark = pytest.mark.slow
+
 
 def _verdicts(out: bytes) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in map(json.loads, out.splitlines())}

@@ -17,6 +17,8 @@ from tests.cli.support import Daemon, clean_environment, run
 from topics_cli.where import Where
 from topics_cli.wire import Channel, Lost
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def answering(place: Path, *answers: bytes) -> Iterator[tuple[dict[str, str], list[bytes]]]:

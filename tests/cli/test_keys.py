@@ -12,6 +12,8 @@ import pytest
 from tests.cli.support import Daemon, clean_environment, run, short_directory
 from topics_cli.table import COMMANDS, COMMON
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def keyed() -> Iterator[Daemon]:

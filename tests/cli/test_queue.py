@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.support import HARD, Daemon, finish
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def queue(queues: Daemon, topic: str) -> str:

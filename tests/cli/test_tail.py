@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.support import INT, TERM, Daemon, command, finish, read_until
 
+pytestmark = pytest.mark.slow
+
 
 def write_twenty(daemon: Daemon, topic: str) -> str:
     """Make a topic of twenty records, tagged odd and even; the first two have a node."""

@@ -15,6 +15,8 @@ from tests.cli.support import INT, TERM, Daemon, Terminal, finish
 from tests.cli.test_launch import is_gone
 from topics_cli.worker import ACK, Plan
 
+pytestmark = pytest.mark.slow
+
 VALUES: dict[str, Any] = {
     "jobs": None,
     "batch": None,

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.support import INT, TERM, Daemon, command, finish, read_until
 
+pytestmark = pytest.mark.slow
+
 
 def test_write_prints_the_range_that_was_written(shared: Daemon, topic: str) -> None:
     assert shared.ok("write", topic, "a", "b", "c") == f"{topic} 1-3\n".encode()

@@ -20,6 +20,8 @@ import pytest
 from tests.daemon.kit import Answer, DaemonProcess, NoAnswer, clean_environment, daemon_process, request
 from topics_daemon.routes.table import ROUTES
 
+pytestmark = pytest.mark.slow
+
 MINE, FOREIGN, NONE, NEITHER = "tenant42:log", "other:log", "tenant42:none", "other:none"
 """A topic within the prefix, one outside, and names of the same kinds that do not exist."""
 QUEUES: Final = "tenant42:queue", "other:queue"

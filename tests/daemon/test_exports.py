@@ -19,6 +19,8 @@ from engine.tools.fsck import Fsck
 from engine.tools.readonly import ReadOnlyFs
 from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, request, start
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def daemon() -> Iterator[DaemonProcess]:

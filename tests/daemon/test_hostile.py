@@ -30,6 +30,8 @@ from tests.hostile.http1 import (
     head,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:

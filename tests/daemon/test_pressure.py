@@ -21,6 +21,8 @@ from tests.daemon.kit import (
     watch,
 )
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("pressed.py")
 
 

@@ -26,6 +26,8 @@ from tests.daemon.kit import (
 )
 from tests.daemon.socket_kit import Client, Raw, frame
 
+pytestmark = pytest.mark.slow
+
 NODE = shutil.which("node")
 
 

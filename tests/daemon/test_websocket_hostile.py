@@ -18,6 +18,8 @@ from tests.daemon.kit import DaemonProcess, clean_environment, daemon_process, p
 from tests.daemon.socket_kit import CLOSE, CONT, PING, PONG, TEXT, Client, Raw, frame, handshake
 from tests.hostile.websocket import FRAMES, HANDSHAKES, PING_OP
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
