@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
-from topics_cli.output import JSON, NDJSON, RAW
+from topics_cli.output import API_FORMS, JSON
 from topics_cli.screen import show_pairs
 from topics_cli.session import Session
 from topics_cli.talk import columns, escape, speaks_utf8
@@ -42,7 +42,7 @@ class Sheet:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.is_data = session.out.form in (JSON, NDJSON, RAW)
+        self.is_data = session.out.form in API_FORMS
         """Whether the output is for a program that wants objects."""
         self._objects: list[dict[str, Any]] = []
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from topics_cli.client import quote
-from topics_cli.output import JSON, NDJSON, RAW
+from topics_cli.output import API_FORMS, JSON, NDJSON, RAW
 from topics_cli.screen import Column, show_rows
 from topics_cli.session import Session
 
 PAGE = 1000
-API_FORMS = (JSON, NDJSON, RAW)
-"""Forms that show what the API said."""
 
 
 def pages(session: Session, target: str, prefix: str = "") -> Iterator[bytes]:

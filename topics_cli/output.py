@@ -28,6 +28,8 @@ GRACE_S = 0.1
 """How long a stuck reader may keep us from ending after a signal."""
 
 TEXT, TABLE, JSON, NDJSON, RAW = "text", "table", "json", "ndjson", "raw"
+API_FORMS = (JSON, NDJSON, RAW)
+"""Forms that show what the API said."""
 
 
 class Out:

@@ -14,6 +14,7 @@ from typing import Final
 from topics_cli.commands.status import lines_of
 from topics_cli.exits import ApiError, Failure
 from topics_cli.findings import brief_size
+from topics_cli.output import API_FORMS
 from topics_cli.session import Session
 from topics_cli.talk import columns, for_terminal, speaks_utf8
 from topics_cli.times import now_ms, show_duration, show_time
@@ -105,7 +106,7 @@ class _Lines:
         values["pressure"] = round(now.sum("topics_pressure"), 3)
         values["loop_lag_ms"] = round(now.sum("topics_loop_lag_seconds") * 1000, 1)
         out = self._session.out
-        if out.form in ("json", "ndjson", "raw"):
+        if out.form in API_FORMS:
             out.line(json.dumps({"ts": now_ms(), **values}, separators=(",", ":")))
         else:
             out.line("\t".join([show_time(now_ms()), *(f"{name}={_plain(value)}" for name, value in values.items())]))

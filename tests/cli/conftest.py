@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import STARTED, Daemon, short_directory
+from tests.cli.support import STARTED, Daemon, running, short_directory
 
 _NUMBERS = itertools.count(1)
 
@@ -16,25 +16,13 @@ _NUMBERS = itertools.count(1)
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Daemon]:
     """A daemon for the whole run; tests use topics of their own."""
-    for directory in short_directory():
-        daemon = Daemon(directory)
-        try:
-            daemon.start()
-            yield daemon
-        finally:
-            daemon.stop()
+    yield from running()
 
 
 @pytest.fixture
 def mortal() -> Iterator[Daemon]:
     """A daemon of this test alone, to be killed and started again."""
-    for directory in short_directory():
-        daemon = Daemon(directory)
-        try:
-            daemon.start()
-            yield daemon
-        finally:
-            daemon.stop()
+    yield from running()
 
 
 @pytest.fixture

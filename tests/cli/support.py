@@ -200,6 +200,26 @@ def short_directory() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def running() -> Iterator[Daemon]:
+    """A daemon on a directory of its own, stopped in the end: what a fixture yields."""
+    for directory in short_directory():
+        daemon = Daemon(directory)
+        try:
+            daemon.start()
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+def topics_program(directory: Path) -> Path:
+    """A command `topics` for shells, in a directory to be put in front of PATH."""
+    program = directory / "topics"
+    directory.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {PYTHON} -m topics_cli "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 def read_until(process: subprocess.Popen[bytes], count: int, limit_s: float = 10.0) -> list[bytes]:
     """The next `count` lines of a process's stdout; fails when they do not come."""
     assert process.stdout is not None

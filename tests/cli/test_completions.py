@@ -7,14 +7,13 @@ import pty
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import ROOT, Daemon, die_with_us
+from tests.cli.support import ROOT, Daemon, die_with_us, topics_program
 
 pytestmark = pytest.mark.slow
 
@@ -45,10 +44,7 @@ Ask = Callable[[dict[str, str], list[str]], list[list[str]]]
 @pytest.fixture
 def environment(shared: Daemon, tmp_path: Path) -> dict[str, str]:
     """One in which `topics` is a command that talks to a daemon with some topics and a queue."""
-    program = tmp_path / "bin/topics"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m topics_cli "$@"\n')
-    program.chmod(0o755)
+    program = topics_program(tmp_path / "bin")
     for name in ("events", "events:old", "jobs-dead"):
         shared.ok("create", name)
     shared.ok("create", "jobs", "--type", "queue")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import ROOT, STARTED, Daemon, die_with_us
+from tests.cli.support import ROOT, STARTED, Daemon, die_with_us, topics_program
 
 pytestmark = pytest.mark.slow
 
@@ -21,10 +20,7 @@ RECIPES = ROOT / "sample/recipes"
 @pytest.fixture
 def shell(mortal: Daemon, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Start a recipe, in an environment in which `topics` is a command."""
-    program = tmp_path / "bin/topics"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m topics_cli "$@"\n')
-    program.chmod(0o755)
+    program = topics_program(tmp_path / "bin")
     environment = mortal.environment(PATH=f"{program.parent}:{os.environ['PATH']}", TMPDIR=str(tmp_path))
 
     def start(name: str, *words: str, **more: str) -> subprocess.Popen[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.support import HARD, Daemon, short_directory
+from tests.cli.support import HARD, Daemon, running
 from tests.extras import extra
 
 extra("pyarrow")
@@ -20,13 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    for directory in short_directory():
-        daemon = Daemon(directory)
-        try:
-            daemon.start()
-            yield daemon
-        finally:
-            daemon.stop()
+    yield from running()
 
 
 def test_every_byte_comes_through_pages_and_losses_are_heard(daemon: Daemon) -> None:

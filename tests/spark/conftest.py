@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import Daemon, short_directory
+from tests.cli.support import Daemon, running
 from tests.extras import extra
 
 
@@ -49,10 +49,4 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """A daemon; tests use topics of their own."""
-    for directory in short_directory():
-        daemon = Daemon(directory)
-        try:
-            daemon.start()
-            yield daemon
-        finally:
-            daemon.stop()
+    yield from running()

@@ -10,6 +10,7 @@ from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.cut import number, seq_of
 from topics_cli.exits import usage
+from topics_cli.output import API_FORMS
 from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
 from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
@@ -41,9 +42,9 @@ def delete(session: Session, values: dict[str, Any]) -> int:
         answer = session.client.call(request).body
         session.warn(answer)
         deleted += number(answer, "deleted") or 0
-        if session.out.form in ("json", "ndjson", "raw"):
+        if session.out.form in API_FORMS:
             session.out.document(answer)
-    if session.out.form not in ("json", "ndjson", "raw"):
+    if session.out.form not in API_FORMS:
         session.out.line(f"{topic}\t{counted(deleted, 'record')} deleted")
     return exits.DONE
 

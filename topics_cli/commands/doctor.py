@@ -20,7 +20,7 @@ from topics_cli import exits
 from topics_cli.commands.status import readiness
 from topics_cli.exits import Failure
 from topics_cli.findings import brief_size
-from topics_cli.output import JSON, NDJSON, RAW
+from topics_cli.output import API_FORMS
 from topics_cli.screen import Column, counted, show_rows
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
@@ -203,7 +203,7 @@ def _clock(now: Reading) -> Check:
 
 
 def _show(session: Session, checks: list[Check]) -> None:
-    if session.out.form in (JSON, NDJSON, RAW):
+    if session.out.form in API_FORMS:
         for check in checks:
             session.out.line(json.dumps(check._asdict(), ensure_ascii=False, separators=(",", ":")))
         return

@@ -16,6 +16,7 @@ from topics_cli.client import topic_path
 from topics_cli.cut import number
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import LINE, Cutter
+from topics_cli.output import API_FORMS
 from topics_cli.session import Session, check_name
 from topics_cli.signals import POLLIN
 
@@ -76,9 +77,9 @@ def _settle(session: Session, values: dict[str, Any], verb: str, done: str, more
         skipped += len(why)
         for seq, reason in why:
             session.talk.say(f"topics: {queue} {seq} was not {done}: {reason} (skipped)")
-        if session.out.form in ("json", "ndjson", "raw"):
+        if session.out.form in API_FORMS:
             session.out.document(answer)
-    if session.out.form not in ("json", "ndjson", "raw"):
+    if session.out.form not in API_FORMS:
         session.out.line(f"{queue}\t{count} {done}")
     return exits.STALE if skipped else exits.DONE
 

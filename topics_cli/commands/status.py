@@ -9,6 +9,7 @@ from engine.version import VERSION
 from topics_cli import exits
 from topics_cli.exits import ApiError, Failure
 from topics_cli.findings import brief_size
+from topics_cli.output import API_FORMS
 from topics_cli.screen import counted, show_pairs
 from topics_cli.session import Session
 from topics_cli.times import show_duration
@@ -34,7 +35,7 @@ def status(session: Session, values: dict[str, Any]) -> int:
             show_pairs(session, [("where", where.label), ("why there", where.why), ("daemon", "does not answer")])
         session.out.flush()
         return session.report(failure)
-    if session.out.form in ("json", "ndjson", "raw"):
+    if session.out.form in API_FORMS:
         place = {"where": where.label, "why": where.why}
         both = {"client": VERSION, **place, "health": health, "ready": ready}
         session.out.line(json.dumps(both, ensure_ascii=False, separators=(",", ":")))

@@ -9,9 +9,10 @@ from topics_cli import exits
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.exits import ApiError, Failure, usage
-from topics_cli.listing import API_FORMS, cell, show_list
+from topics_cli.listing import cell, show_list
 from topics_cli.nearest import nearest
 from topics_cli.options import read
+from topics_cli.output import API_FORMS
 from topics_cli.screen import Column, counted, show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.table import CONFIG_FIELDS

@@ -10,6 +10,7 @@ from topics_cli.encode import Common, Encoder
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import frame, framing_of
 from topics_cli.intake import Intake, Source
+from topics_cli.output import API_FORMS
 from topics_cli.pump import BATCH_RECORDS, Plan, Pump, exit_code
 from topics_cli.session import Session, check_name
 
@@ -85,7 +86,7 @@ class Ranges:
             raise Failure("the daemon's answer to a write has no seqs", "bad_answer", "", exits.FAILED)
         if b'"created":true' in body and session.talk.is_terminal:
             session.talk.note(f"topics: created topic {self._topic}")
-        if session.out.form in ("json", "ndjson", "raw"):
+        if session.out.form in API_FORMS:
             session.out.document(body)
         elif self._last and first == self._last + 1:
             self._last = last
