@@ -20,7 +20,8 @@ from engine.types import TopicConfig
 from scripts import completions, manual
 from topics_cli import exits
 from topics_cli.options import Command, Option
-from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
+from topics_cli.table import COMMANDS, CONFIG_FIELDS
+from topics_cli.table_quick import COMMON
 from topics_daemon.config import SETTINGS, Kind, Setting, show
 from topics_daemon.gauges import METERS
 from topics_daemon.head import Content
