@@ -210,7 +210,7 @@ def command_line_page() -> str:
         lines += [f"- {_option(option)}: {option.help}\n" for option in command.options]
         parts += ["\n", *lines] if lines else []
         if command.examples:
-            parts.append("\n" + "".join(f"    {example}\n" for example in command.examples))
+            parts.append("\n```text\n" + "".join(f"{example}\n" for example in command.examples) + "```\n")
     return "".join(parts)
 
 
