@@ -6,7 +6,7 @@ function in the file of its noun under `commands/`.
 
 from __future__ import annotations
 
-from topics_cli.options import CHOICE, DURATION, FLAG, MILLIS, NUMBER, SIZE, TEXT, Argument, Command, Option
+from topics_cli.options import CHOICE, DURATION, FLAG, MILLIS, NUMBER, RATE, SIZE, TEXT, Argument, Command, Option
 from topics_cli.table_lake import LAKE_COMMANDS
 from topics_cli.table_quick import HOLDER, JOB_TAG, LEASE, LENGTH, NULL, QUEUE, QUICK, TOPIC
 
@@ -341,6 +341,48 @@ COMMANDS: dict[str, Command] = {
                 _JSON,
             ),
             examples=("topics doctor", "topics doctor --bundle report.tar.gz"),
+        ),
+        Command(
+            "bench",
+            "Put load on the daemon, in topics made for it, and show rates and latencies.",
+            "topics_cli.commands.bench:bench",
+            arguments=(
+                Argument(
+                    "MODE",
+                    "write; read pages; tail: from written to seen; queue: put, claim, ack. All four, one by one.",
+                    kind=CHOICE,
+                    choices=("write", "read", "tail", "queue"),
+                    required=False,
+                ),
+            ),
+            options=(
+                Option("--duration", DURATION, "How long each mode takes (5s).", metavar="TIME"),
+                Option("--records", NUMBER, "End a mode after about so many records.", metavar="N"),
+                Option("-c --connections", NUMBER, "Connections in all (4).", metavar="N"),
+                Option("-p --processes", NUMBER, "Processes that make the load (1).", metavar="N"),
+                Option("--batch", NUMBER, "Records a request (100; tail 1, queue 10).", metavar="N"),
+                Option("--size", SIZE, "Bytes of a record (200).", metavar="SIZE"),
+                Option(
+                    "--rate",
+                    RATE,
+                    "Records due a second, late ones count from when they were due (tail 100, else as many as go).",
+                    metavar="N[/s]",
+                ),
+                Option(
+                    "--durability",
+                    CHOICE,
+                    "Class of the topics (disk).",
+                    choices=("ephemeral", "memory", "disk", "fsync"),
+                ),
+                Option("--prefix", TEXT, "Beginning of the topics' names (bench).", metavar="TEXT"),
+                Option("--prometheus", NUMBER, "Meanwhile give metrics at http://127.0.0.1:PORT.", metavar="PORT"),
+                _JSON,
+            ),
+            examples=(
+                "topics bench",
+                "topics bench write --duration 30s -c 16 -p 2 --durability fsync",
+                "topics bench tail --rate 1000 -o json",
+            ),
         ),
         Command(
             "context",
