@@ -136,6 +136,8 @@ class Daemon:
         """How far recovery is, 0 … 1."""
         self.connections: set[Link] = set()
         self.peers: Counter[str] = Counter()
+        self.turned_away = 0
+        """Connections beyond a cap that are still open."""
         """How many of them there are from each address."""
         self.http2_requests = 0
         """Requests of all connections of HTTP/2 that are open."""
@@ -207,20 +209,24 @@ class Daemon:
     def admit(self, peer: str) -> TopicsError | None:
         """Count a new connection from an address; returns why it is turned away, or None. `dismiss` is its end."""
         there = self.peers[peer]
-        self.peers[peer] = there + 1
         own_max: int = self.config["max_connections_per_peer"]
         for limit, maximum, count in (
-            ("max_connections", self.config["max_connections"], self.peers.total() - 1),
+            ("max_connections", self.config["max_connections"], self.peers.total()),
             ("max_connections_per_peer", own_max or sys.maxsize, there),
         ):
             if count >= maximum:
+                self.turned_away += 1
                 self.log.warning("connection refused", limit=limit, max=maximum, peer=peer)
                 detail = {"limit": limit, "max": maximum}
                 return Unavailable(Code.THROTTLED, "too many connections; try again", detail)
+        self.peers[peer] = there + 1
         return None
 
     def dismiss(self, peer: str) -> None:
-        """A connection from an address has ended."""
+        """A connection from an address has ended; "" stands for one that was turned away."""
+        if not peer:
+            self.turned_away -= 1
+            return
         self.peers[peer] -= 1
         if not self.peers[peer]:
             del self.peers[peer]
@@ -451,6 +457,7 @@ class Daemon:
                 said, self.core.damage.said = self.core.damage.said, []
                 for line in said:
                     self.log.error("damage", said=line)
+            self._tell_leftovers(self.core)
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
             self.exports.look()
@@ -458,6 +465,14 @@ class Daemon:
             self.wake()
         self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
+
+    def _tell_leftovers(self, core: Core) -> None:
+        """Say which files could not be removed: their space comes back with the next start (faults.md F50)."""
+        if left := core.keeper.left + core.wal.left:
+            core.keeper.left, core.wal.left = [], []
+            self.metrics.files_left += len(left)
+            for line in left:
+                self.log.error("file left behind", said=line)
 
     def _observe(self) -> None:
         """Look at the pressure, and take what follows from it."""

@@ -50,6 +50,12 @@ class Exports:
         self._making = 0
         self._remove(None)
 
+    def check_room(self) -> None:
+        """Raise the 429 when there are too many pins."""
+        if len(self._pins) + self._making >= EXPORTS_MAX:
+            detail = {"limit": "exports_max", "max": EXPORTS_MAX}
+            raise Refused(Code.THROTTLED, "too many exports are pinned; delete some, or wait", detail)
+
     def create(
         self,
         names: frozenset[str] | None,
@@ -57,10 +63,7 @@ class Exports:
         ttl_ms: int | None,
         answer: Callable[[Export | TopicsError], None],
     ) -> None:
-        """Pin these topics (or those of a prefix, or all) as they are now. Raises the 429 when there are too many."""
-        if len(self._pins) + self._making >= EXPORTS_MAX:
-            detail = {"limit": "exports_max", "max": EXPORTS_MAX}
-            raise Refused(Code.THROTTLED, "too many exports are pinned; delete some, or wait", detail)
+        """Pin these topics (or those of a prefix, or all) as they are now; there must be room (`check_room`)."""
         self._making += 1
         ticket = self._core.checkpoint()
 

@@ -90,6 +90,7 @@ METERS: Final[tuple[Meter, ...]] = (
     _gauge("checkpoint_uncovered_bytes", "Bytes of the log that no checkpoint holds yet."),
     _gauge("checkpoint_failing", "Whether the last checkpoint failed; the log and the older ones are kept."),
     _counter("checkpoint_failures_total", "Checkpoints that failed."),
+    _counter("files_left_total", "Files that could not be removed; the next start tries again."),
     _gauge("disk_free_bytes", "Free bytes of the data directory's file system."),
     _gauge("disk_bytes", "Bytes of the files in the data directory.", "kind"),
     _gauge("cache_bytes", "Bytes of records held in memory."),
@@ -333,6 +334,7 @@ def _put_checkpoints(page: _Page, daemon: Daemon, core: Core) -> None:
     page.put("topics_checkpoint_uncovered_bytes", keeper.uncovered_bytes)
     page.put("topics_checkpoint_failing", int(keeper.problem is not None))
     page.put("topics_checkpoint_failures_total", keeper.failures)
+    page.put("topics_files_left_total", daemon.metrics.files_left)
 
 
 def _put_cold(page: _Page, daemon: Daemon, core: Core) -> None:

@@ -51,6 +51,8 @@ INBUF_BYTES_MAX: Final = 256 * 1024
 """Input held back while a connection cannot go on; then reading pauses."""
 LINGER_S: Final = 3.0
 """How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
+TURNED_AWAY_MAX: Final = 16
+"""Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
 
 
 class Phase(IntEnum):
@@ -154,7 +156,10 @@ class Connection(asyncio.Protocol):
         refusal = daemon.admit(self.peer)
         daemon.connections.add(self)
         if refusal is not None:
+            self.peer = ""
             self._refuse(None, refusal, time.perf_counter_ns())
+            if daemon.turned_away > TURNED_AWAY_MAX:
+                transport.close()
 
     def data_received(self, data: bytes) -> None:
         daemon = self.daemon
@@ -271,7 +276,8 @@ class Connection(asyncio.Protocol):
         if end < 4:
             if self._scan == 0:
                 self._head_since = self.daemon.loop.time()
-            if PLAUSIBLE_START.match(inbuf) is None:
+            line = inbuf.find(b"\r\n")
+            if PLAUSIBLE_START.match(inbuf) is None or (line >= 0 and inbuf.find(b" HTTP/", 0, line) < 0):
                 return self._hang_up()
             if len(inbuf) > min(bounds.line_bytes, bounds.head_bytes) and b"\n" not in inbuf:
                 raise too_long(True)

@@ -45,8 +45,9 @@ from topics_daemon.listen import (
 from topics_daemon.log import Log, describe
 from topics_daemon.supervisor import Notifier, passed_sockets
 
-FDS_RESERVED: Final = 64
-"""Descriptors kept for the log and the store: connections stop before a file could not be opened (faults.md F24)."""
+FDS_RESERVED: Final = 256
+"""Descriptors kept for the log, open segments (64 for readers, and as many for a checkpoint) and the process itself:
+connections stop before a file could not be opened (faults.md F24)."""
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """What is there after recovery stays; a request makes a few objects that know each other, so the young generation may
 be large before it is looked through."""

@@ -79,6 +79,8 @@ class Metrics:
         self.long_polls = Tally("long poll")
         self.syncs = Times()
         self.throttled: Counter[str] = Counter()
+        self.files_left = 0
+        """Files that could not be removed."""
         self.touched: set[Slot] = set()
         """Topics with something new since the last look."""
         self.reads: set[str] = set()

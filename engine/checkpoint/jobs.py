@@ -279,16 +279,17 @@ class SnapshotJob:
 class RemoveJob:
     """Remove files that no kept snapshot names, and the directories of topics in which nothing is left.
 
-    What cannot be removed is a leftover for the next start.
+    What cannot be removed is a leftover for the next start; `left` names it, with the reason.
     """
 
     def __init__(self, paths: list[str], durable: set[str]) -> None:
         """`durable`: directories that are known to be on disk; those that go are taken out."""
         self.paths = paths
+        self.left: list[str] = []
         self._durable = durable
 
     def run(self, fs: Fs) -> None:
-        remove(fs, self.paths)
+        self.left = remove(fs, self.paths)
         for directory in sorted({path.rpartition("/")[0] for path in self.paths}):
             if directory.startswith(f"{TOPICS_DIR}/") and remove_empty(fs, directory):
                 self._durable.discard(directory)

@@ -83,6 +83,8 @@ class Keeper:
         self.failures = 0
         self.damage: list[DamagedSegment | DamagedFrames] = []
         """What its jobs have met; whoever sees to it that readers are told takes it."""
+        self.left: list[str] = []
+        """Files that could not be removed, and why; whoever tells it takes it."""
         self._wal = wal
         self._commit = commit
         self._forwards = commit.forwards
@@ -233,6 +235,7 @@ class Keeper:
                 ticket.fail(Unavailable(Code.NOT_READY, f"the files could not be pinned: {error}"))
             return
         if isinstance(job, RemoveJob):
+            self.left += job.left
             return
         copies = job.copies if isinstance(job, SealJob) else [piece.copy for piece in job.pieces]
         self.damage += [found for copy in copies for found in copy.damage]

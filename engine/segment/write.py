@@ -81,13 +81,15 @@ def segment_of(info: SegmentInfo, number: int, offset: int) -> Segment:
     )
 
 
-def remove(fs: Fs, paths: Sequence[str]) -> None:
-    """Remove files that do not count; one that cannot be removed stays, as a leftover."""
+def remove(fs: Fs, paths: Sequence[str]) -> list[str]:
+    """Remove files that do not count; one that cannot be removed stays, a leftover. Returns those, and why."""
+    left = []
     for path in paths:
         try:
             fs.unlink(path)
-        except OSError:
-            continue
+        except OSError as error:
+            left.append(f"{path}: {error.strerror}")
+    return left
 
 
 def remove_empty(fs: Fs, directory: str) -> bool:

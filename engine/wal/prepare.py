@@ -221,18 +221,19 @@ class Extend:
 class Trim:
     """Let MANIFEST say where the kept log begins, then remove the files that end before."""
 
-    __slots__ = ("_manifest", "logs", "shard")
+    __slots__ = ("_manifest", "left", "logs", "shard")
 
     def __init__(self, shard: int, logs: list[LogFile], manifest: bytes) -> None:
         self.shard = shard
         self.logs = logs
+        self.left: list[str] = []
         self._manifest = manifest
 
     def run(self, fs: Fs) -> None:
-        """A file that cannot be removed is a leftover, which the next start removes."""
+        """A file that cannot be removed is a leftover, which the next start removes; `left` names it, and why."""
         replace_file(fs, MANIFEST_PATH, self._manifest)
         for log in self.logs:
             try:
                 fs.unlink(log.path)
-            except OSError:
-                continue
+            except OSError as error:
+                self.left.append(f"{log.path}: {error.strerror}")

@@ -60,6 +60,8 @@ class Wal:
         """Whether a chore may be needed: so that asking costs nothing in most ticks."""
         self._trim_due = False
         """Whether MANIFEST has to hear where the log begins now."""
+        self.left: list[str] = []
+        """Files that could not be removed, and why; whoever tells it takes it."""
         self._reader: FrameReader | None = None
         for shard in shards:
             shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
@@ -307,6 +309,7 @@ class Wal:
         """Take the outcome of a trim in. After an error all the files are still there, and the next one takes them."""
         if error is not None:
             return
+        self.left += chore.left
         gone = set(chore.logs)
         for shard in self.shards:
             shard.files = [log for log in shard.files if log not in gone]

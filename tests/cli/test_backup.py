@@ -57,7 +57,7 @@ def test_a_target_that_is_not_empty_is_refused(mortal: Daemon, backup: Path) -> 
     assert mortal.run("backup").returncode == 2
 
 
-def test_S70_what_the_manifest_does_not_vouch_for_is_refused(mortal: Daemon, backup: Path, tmp_path: Path) -> None:
+def test_F70_S20_what_the_manifest_does_not_vouch_for_is_refused(mortal: Daemon, backup: Path, tmp_path: Path) -> None:
     data = next(backup.rglob("tails-*.data"))
 
     def refused(name: str, change: object) -> None:

@@ -20,7 +20,7 @@ def on_terminal(daemon: Daemon, *words: str, **more: str) -> Terminal:
     return Terminal(daemon.environment(**more), *words)
 
 
-def test_control_bytes_of_data_names_and_errors_never_reach_a_terminal(shared: Daemon, topic: str) -> None:
+def test_S19_control_bytes_of_data_names_and_errors_never_reach_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "--json", "--tag", "\x1b[32mtag", EVIL)
     for words in (
         ["tail", topic],

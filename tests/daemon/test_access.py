@@ -370,7 +370,7 @@ def test_keys_apply_on_the_unix_socket_too(daemon: DaemonProcess) -> None:
     assert daemon.ask(request("GET", f"/v0/topics/{MINE}", None, "Authorization: Bearer full"), unix=True).status == 200
 
 
-def test_no_key_is_in_the_log_nor_in_the_process_list(daemon: DaemonProcess) -> None:
+def test_S16_no_key_is_in_the_log_nor_in_the_process_list(daemon: DaemonProcess) -> None:
     ask(daemon, "GET", "/v0/topics?token=full", None, "s3cret-unknown")
     arguments = Path(f"/proc/{daemon.pid}/cmdline").read_bytes()
     for text in (daemon.log, arguments.decode()):
@@ -378,7 +378,7 @@ def test_no_key_is_in_the_log_nor_in_the_process_list(daemon: DaemonProcess) -> 
             assert secret not in text
 
 
-def test_the_own_user_needs_no_key_where_it_was_said_so() -> None:
+def test_S15_the_own_user_needs_no_key_where_it_was_said_so() -> None:
     environ = clean_environment(TOPICS_API_KEYS="reader:read", TOPICS_SOCKET_AUTH="peer")
     with daemon_process(environ=environ) as daemon:
         write = request("POST", "/v0/topics/t", WRITE)
@@ -397,7 +397,7 @@ def test_the_own_user_needs_no_key_where_it_was_said_so() -> None:
             assert b" 200 " in wire.until(b"\r\n")
 
 
-def test_a_key_has_requests_in_flight_of_its_own() -> None:
+def test_S22_a_key_has_requests_in_flight_of_its_own() -> None:
     environ = clean_environment(TOPICS_API_KEYS="a,b", TOPICS_MAX_INFLIGHT_PER_KEY="2")
     with daemon_process(environ=environ) as daemon:
         for _ in range(3):

@@ -32,7 +32,7 @@ def daemon() -> Iterator[DaemonProcess]:
         yield running
 
 
-def test_s20_a_head_that_comes_too_slowly_is_cut_off(daemon: DaemonProcess) -> None:
+def test_S06_a_head_that_comes_too_slowly_is_cut_off(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         began = time.monotonic()
         try:
@@ -45,7 +45,7 @@ def test_s20_a_head_that_comes_too_slowly_is_cut_off(daemon: DaemonProcess) -> N
         assert 0.25 < time.monotonic() - began < 1.5
 
 
-def test_s20_a_body_that_does_not_end_is_cut_off(daemon: DaemonProcess) -> None:
+def test_S06_a_body_that_does_not_end_is_cut_off(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         wire.send(b"Content-Length: 1000\r\n\r\n{")
@@ -54,7 +54,7 @@ def test_s20_a_body_that_does_not_end_is_cut_off(daemon: DaemonProcess) -> None:
         assert 0.5 < time.monotonic() - began < 2
 
 
-def test_s20_an_idle_connection_is_closed_but_one_that_asks_now_and_then_is_not(daemon: DaemonProcess) -> None:
+def test_S06_an_idle_connection_is_closed_but_one_that_asks_now_and_then_is_not(daemon: DaemonProcess) -> None:
     with daemon.wire() as idle, daemon.wire() as busy:
         for _ in range(8):
             busy.send(request("GET", "/v0/health"))
@@ -63,7 +63,7 @@ def test_s20_an_idle_connection_is_closed_but_one_that_asks_now_and_then_is_not(
         assert idle.closed(0.5)
 
 
-def test_s20_a_long_poll_is_not_idle(daemon: DaemonProcess) -> None:
+def test_S06_a_long_poll_is_not_idle(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.send(post("/v0/topics/t/diff", {"from_seq": daemon.read("t")["head_seq"], "wait_ms": 1500}))
         began = time.monotonic()
@@ -71,7 +71,7 @@ def test_s20_a_long_poll_is_not_idle(daemon: DaemonProcess) -> None:
         assert time.monotonic() - began > 1.4
 
 
-def test_f69_a_reader_that_takes_nothing_is_cut_off_and_memory_stays_bounded(daemon: DaemonProcess) -> None:
+def test_F69_S22_a_reader_that_takes_nothing_is_cut_off_and_memory_stays_bounded(daemon: DaemonProcess) -> None:
     for _ in range(8):
         daemon.write("big", "x" * (MIB - 100))
     before = daemon.resident_bytes()
@@ -91,7 +91,7 @@ def test_f69_a_reader_that_takes_nothing_is_cut_off_and_memory_stays_bounded(dae
         assert wire.closed(1)
 
 
-def test_s21_connections_beyond_the_cap_are_told_so_and_room_comes_back(daemon: DaemonProcess) -> None:
+def test_S06_S22_connections_beyond_the_cap_are_told_so_and_room_comes_back(daemon: DaemonProcess) -> None:
     time.sleep(0.3)
     wires = [daemon.wire() for _ in range(24)]
     try:

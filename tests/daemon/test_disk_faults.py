@@ -30,7 +30,7 @@ def faulty(directory: Path, *flags: str) -> Iterator[tuple[DaemonProcess, Path]]
             daemon.process.wait()
 
 
-def test_f10_after_a_failed_sync_writes_are_503_reads_go_on_and_ready_says_why(tmp_path: Path) -> None:
+def test_F10_after_a_failed_sync_writes_are_503_reads_go_on_and_ready_says_why(tmp_path: Path) -> None:
     with faulty(tmp_path) as (daemon, faults):
         daemon.write("t", 1, config={"durability": "fsync"})
         (faults / "sync").touch()
@@ -54,7 +54,7 @@ def test_f10_after_a_failed_sync_writes_are_503_reads_go_on_and_ready_says_why(t
         daemon.write("t", 4)
 
 
-def test_f20_without_space_writes_are_507_deletes_work_and_writing_resumes_by_itself(tmp_path: Path) -> None:
+def test_F20_without_space_writes_are_507_deletes_work_and_writing_resumes_by_itself(tmp_path: Path) -> None:
     with faulty(tmp_path, "--wal-file-bytes", "1MiB") as (daemon, faults):
         daemon.write("t", "first")
         (faults / "space").touch()
@@ -80,7 +80,7 @@ def test_f20_without_space_writes_are_507_deletes_work_and_writing_resumes_by_it
 
 
 @pytest.mark.slow
-def test_f12_a_sync_that_hangs_makes_the_daemon_not_ready_and_its_waiters_unknown(tmp_path: Path) -> None:
+def test_F12_a_sync_that_hangs_makes_the_daemon_not_ready_and_its_waiters_unknown(tmp_path: Path) -> None:
     with faulty(tmp_path) as (daemon, faults):
         daemon.write("t", 1, config={"durability": "fsync"})
         (faults / "hang").touch()

@@ -57,7 +57,7 @@ def judge(wire: Wire, data: bytes, expected: int) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_s01_a_malformed_head_gets_its_documented_answer_and_the_connection_closes(
+def test_S04_S05_S07_a_malformed_head_gets_its_documented_answer_and_the_connection_closes(
     daemon: DaemonProcess, name: str
 ) -> None:
     data, expected = MALFORMED[name]
@@ -67,7 +67,7 @@ def test_s01_a_malformed_head_gets_its_documented_answer_and_the_connection_clos
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_s04_a_well_formed_request_that_is_refused_leaves_the_connection_usable(
+def test_S01_S02_S12_a_well_formed_request_that_is_refused_leaves_the_connection_usable(
     daemon: DaemonProcess, name: str
 ) -> None:
     data, expected = REFUSED[name]
@@ -78,7 +78,7 @@ def test_s04_a_well_formed_request_that_is_refused_leaves_the_connection_usable(
 
 
 @pytest.mark.parametrize("name", CHUNKS)
-def test_s02_hostile_chunking_gets_its_documented_answer_and_the_connection_closes(
+def test_S05_S08_hostile_chunking_gets_its_documented_answer_and_the_connection_closes(
     daemon: DaemonProcess, name: str
 ) -> None:
     data, expected = CHUNKS[name]
@@ -88,7 +88,7 @@ def test_s02_hostile_chunking_gets_its_documented_answer_and_the_connection_clos
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_s03_a_hostile_body_gets_400_and_the_connection_lives(daemon: DaemonProcess, name: str) -> None:
+def test_S11_a_hostile_body_gets_400_and_the_connection_lives(daemon: DaemonProcess, name: str) -> None:
     data, expected = BODIES[name]
     with daemon.wire() as wire:
         judge(wire, post("/v0/topics/t", data), expected)
@@ -100,7 +100,7 @@ def gzipped(data: bytes) -> bytes:
     return post("/v0/topics/t", gzip.compress(data), "Content-Encoding: gzip")
 
 
-def test_s05_a_gzip_bomb_is_413_and_costs_no_more_than_the_bound(daemon: DaemonProcess) -> None:
+def test_S09_a_gzip_bomb_is_413_and_costs_no_more_than_the_bound(daemon: DaemonProcess) -> None:
     bomb = gzipped(b'{"records":[{"data":"' + b"a" * (64 * MIB) + b'"}]}')
     before = daemon.resident_bytes()
     for _ in range(3):
@@ -115,11 +115,11 @@ def test_s05_a_gzip_bomb_is_413_and_costs_no_more_than_the_bound(daemon: DaemonP
     [b"", b"not gzip", gzip.compress(GOOD)[:-4], gzip.compress(GOOD)[:12], gzip.compress(GOOD) + b"rest"],
     ids=["empty", "other", "cut", "only a head", "trailing"],
 )
-def test_s05_what_is_no_whole_gzip_is_400(daemon: DaemonProcess, data: bytes) -> None:
+def test_S09_what_is_no_whole_gzip_is_400(daemon: DaemonProcess, data: bytes) -> None:
     assert daemon.ask(post("/v0/topics/t", data, "Content-Encoding: gzip")).status == 400
 
 
-def test_s05_gzip_in_several_members_is_read_whole_and_bounded_as_a_whole(daemon: DaemonProcess) -> None:
+def test_S09_gzip_in_several_members_is_read_whole_and_bounded_as_a_whole(daemon: DaemonProcess) -> None:
     half = len(GOOD) // 2
     assert daemon.ask(
         post("/v0/topics/t", gzip.compress(GOOD[:half]) + gzip.compress(GOOD[half:]), "Content-Encoding: gzip")
@@ -128,7 +128,7 @@ def test_s05_gzip_in_several_members_is_read_whole_and_bounded_as_a_whole(daemon
     assert daemon.ask(post("/v0/topics/t", members, "Content-Encoding: gzip")).status == 413
 
 
-def test_s06_a_hundred_thousand_tiny_chunks_cost_linear_work(daemon: DaemonProcess) -> None:
+def test_S08_a_hundred_thousand_tiny_chunks_cost_linear_work(daemon: DaemonProcess) -> None:
     body = b'{"records":[{"data":"' + b"a" * 100_000 + b'"}]}'
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     with daemon.wire() as wire:
@@ -139,7 +139,7 @@ def test_s06_a_hundred_thousand_tiny_chunks_cost_linear_work(daemon: DaemonProce
 
 
 @pytest.mark.parametrize("name", ["a request", "a chunked request"])
-def test_s06_a_request_in_single_bytes_is_understood(daemon: DaemonProcess, name: str) -> None:
+def test_S08_a_request_in_single_bytes_is_understood(daemon: DaemonProcess, name: str) -> None:
     whole = (
         post("/v0/topics/t", GOOD)
         if name == "a request"
@@ -157,7 +157,7 @@ def test_s06_a_request_in_single_bytes_is_understood(daemon: DaemonProcess, name
         assert wire.answer().status == 200
 
 
-def test_s07_garbage_behind_a_good_request_costs_nobody_its_answer(daemon: DaemonProcess) -> None:
+def test_S05_F69_garbage_behind_a_good_request_costs_nobody_its_answer(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.send(post("/v0/topics/t", GOOD) + b"\0garbage" * 1000)
         assert wire.answer().status == 200
@@ -169,7 +169,7 @@ def test_s07_garbage_behind_a_good_request_costs_nobody_its_answer(daemon: Daemo
         assert wire.closed()
 
 
-def test_s07_a_413_can_be_read_although_the_body_was_not(daemon: DaemonProcess) -> None:
+def test_S10_a_413_can_be_read_although_the_body_was_not(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.send(head(*WRITE, f"Content-Length: {8 * MIB}"))
         wire.send(b"a" * 8 * MIB)
@@ -179,7 +179,7 @@ def test_s07_a_413_can_be_read_although_the_body_was_not(daemon: DaemonProcess) 
         assert wire.closed()
 
 
-def test_s08_clients_that_vanish_at_every_point_leave_nothing_behind(daemon: DaemonProcess) -> None:
+def test_F69_clients_that_vanish_at_every_point_leave_nothing_behind(daemon: DaemonProcess) -> None:
     whole = post("/v0/topics/t", GOOD)
     before = len(daemon.read("t", limit=1000)["records"])
     for cut in range(0, len(whole), 3):
@@ -195,7 +195,7 @@ def test_s08_clients_that_vanish_at_every_point_leave_nothing_behind(daemon: Dae
     assert len(daemon.read("t", limit=1000)["records"]) == before
 
 
-def test_s08_a_thousand_pipelined_requests_are_answered_in_order(daemon: DaemonProcess) -> None:
+def test_F69_a_thousand_pipelined_requests_are_answered_in_order(daemon: DaemonProcess) -> None:
     seqs = []
     with daemon.wire() as wire:
         wire.send(b"".join(post("/v0/topics/pipe", {"records": [{"data": n}]}) for n in range(1000)))
@@ -206,7 +206,7 @@ def test_s08_a_thousand_pipelined_requests_are_answered_in_order(daemon: DaemonP
     assert seqs == list(range(1, 1001))
 
 
-def test_s09_unfinished_bodies_of_many_connections_are_bounded_together(daemon: DaemonProcess) -> None:
+def test_S22_unfinished_bodies_of_many_connections_are_bounded_together(daemon: DaemonProcess) -> None:
     part = head(*WRITE, f"Content-Length: {2 * MIB}") + b'{"records":[{"data":"' + b"a" * (MIB + MIB // 2)
     before = daemon.resident_bytes()
     wires = [daemon.wire() for _ in range(40)]
@@ -236,7 +236,7 @@ def test_s09_unfinished_bodies_of_many_connections_are_bounded_together(daemon: 
     assert daemon.ask(post("/v0/topics/t", GOOD)).status == 200
 
 
-def test_s10_origins_that_are_ours_pass_and_no_answer_invites_other_pages(daemon: DaemonProcess) -> None:
+def test_S02_origins_that_are_ours_pass_and_no_answer_invites_other_pages(daemon: DaemonProcess) -> None:
     same = head(*WRITE, LENGTH, "Origin: http://localhost", "Sec-Fetch-Site: same-origin", body=GOOD)
     answer = daemon.ask(same)
     assert answer.status == 200
@@ -248,23 +248,23 @@ def test_s10_origins_that_are_ours_pass_and_no_answer_invites_other_pages(daemon
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "127.1.2.3", "[::1]:80"])
-def test_s11_names_of_this_machine_are_accepted_whatever_the_port(daemon: DaemonProcess, host: str) -> None:
+def test_S01_names_of_this_machine_are_accepted_whatever_the_port(daemon: DaemonProcess, host: str) -> None:
     assert daemon.ask(head("GET /v0/health HTTP/1.1", f"Host: {host}")).status == 200
 
 
-def test_s11_the_unix_socket_takes_any_host_but_no_foreign_origin(daemon: DaemonProcess) -> None:
+def test_S01_S02_the_unix_socket_takes_any_host_but_no_foreign_origin(daemon: DaemonProcess) -> None:
     assert daemon.ask(head("GET /v0/health HTTP/1.1", "Host: anything"), unix=True).status == 200
     foreign = head("GET /v0/health HTTP/1.1", "Host: anything", "Origin: http://evil.example")
     assert daemon.ask(foreign, unix=True).status == 403
 
 
-def test_s12_nothing_hostile_is_in_the_log_as_it_came(daemon: DaemonProcess) -> None:
+def test_S17_nothing_hostile_is_in_the_log_as_it_came(daemon: DaemonProcess) -> None:
     daemon.ask(request("GET", "/v0/topics/a%0a%1b[31m"))
     for line in daemon.log.splitlines():
         json.loads(line)
         assert line.isprintable()
 
 
-def test_s13_after_all_this_the_daemon_is_well_and_small(daemon: DaemonProcess) -> None:
+def test_after_all_this_the_daemon_is_well_and_small(daemon: DaemonProcess) -> None:
     daemon.is_well()
     assert daemon.resident_bytes() < 200 * MIB

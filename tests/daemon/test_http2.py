@@ -89,7 +89,7 @@ def test_every_byte_may_come_by_itself(daemon: DaemonProcess) -> None:
         assert client.answer(number)[0] == 201
 
 
-def test_authority_counts_as_host(daemon: DaemonProcess) -> None:
+def test_S01_S02_authority_counts_as_host(daemon: DaemonProcess) -> None:
     with Client(daemon) as client:
         assert client.answer(client.begin("GET", "/v0/topics/x", host="evil.example"))[0] == 421
         assert client.answer(client.begin("GET", "/v0/topics/x", ("origin", "http://evil.example")))[0] == 403
@@ -117,7 +117,7 @@ def test_authority_counts_as_host(daemon: DaemonProcess) -> None:
         ("content-length", "1_0"),
     ],
 )
-def test_what_would_be_smuggled_into_a_head_is_refused(daemon: DaemonProcess, header: tuple[str, str]) -> None:
+def test_S05_what_would_be_smuggled_into_a_head_is_refused(daemon: DaemonProcess, header: tuple[str, str]) -> None:
     with Client(daemon) as client:
         number = client.begin("GET", "/v0/health", header)
         while number not in client.ended and client.read(5.0):

@@ -109,7 +109,7 @@ def gate(*entries: str) -> Gate:
 
 
 @pytest.mark.parametrize("secret", [b"a", b"b", b"c", b"nobody"])
-def test_a_presented_key_is_compared_with_every_digest(secret: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_S16_a_presented_key_is_compared_with_every_digest(secret: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[Any, Any]] = []
     really = hmac.compare_digest
 

@@ -43,7 +43,7 @@ def test_what_was_acked_is_there_after_sigkill(tmp_path: Path) -> None:
     assert again.stop() == 0
 
 
-def test_f57_a_second_daemon_on_the_directory_stops_with_73_and_names_the_first(tmp_path: Path) -> None:
+def test_F57_S14_a_second_daemon_on_the_directory_stops_with_73_and_names_the_first(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     other = run("--data-dir", str(tmp_path / "data"), "--port", "0", "--socket", str(tmp_path / "other" / "sock"))
     assert other.returncode == 73
@@ -53,7 +53,7 @@ def test_f57_a_second_daemon_on_the_directory_stops_with_73_and_names_the_first(
     assert daemon.stop() == 0
 
 
-def test_a_live_socket_is_never_taken_from_its_daemon(tmp_path: Path) -> None:
+def test_S14_a_live_socket_is_never_taken_from_its_daemon(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     other = run("--data-dir", str(tmp_path / "b"), "--port", "none", "--socket", daemon.socket_path)
     assert other.returncode == 73
@@ -87,7 +87,7 @@ def test_a_live_default_socket_makes_the_next_daemon_fall_back_to_its_data_direc
         assert [process.wait(10) for process in processes] == [0] * len(processes)
 
 
-def test_a_stale_socket_is_replaced_and_a_file_of_another_kind_is_not(tmp_path: Path) -> None:
+def test_S14_a_stale_socket_is_replaced_and_a_file_of_another_kind_is_not(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stale.bind(str(tmp_path / "run" / "topics.sock"))
@@ -102,7 +102,7 @@ def test_a_stale_socket_is_replaced_and_a_file_of_another_kind_is_not(tmp_path: 
     assert precious.read_text() == "mine"
 
 
-def test_the_socket_is_ours_alone_and_so_is_what_is_made_for_it(tmp_path: Path) -> None:
+def test_S13_the_socket_is_ours_alone_and_so_is_what_is_made_for_it(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     path = Path(daemon.socket_path)
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
@@ -111,7 +111,7 @@ def test_the_socket_is_ours_alone_and_so_is_what_is_made_for_it(tmp_path: Path) 
     assert daemon.stop() == 0
 
 
-def test_a_socket_that_is_not_ours_any_more_is_left_alone_at_the_end(tmp_path: Path) -> None:
+def test_S14_a_socket_that_is_not_ours_any_more_is_left_alone_at_the_end(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     path = Path(daemon.socket_path)
     path.unlink()
@@ -120,7 +120,7 @@ def test_a_socket_that_is_not_ours_any_more_is_left_alone_at_the_end(tmp_path: P
     assert path.read_text() == "somebody else's"
 
 
-def test_directories_that_others_can_write_are_refused_with_77(tmp_path: Path) -> None:
+def test_S13_S21_directories_that_others_can_write_are_refused_with_77(tmp_path: Path) -> None:
     loose = tmp_path / "loose"
     loose.mkdir()
     loose.chmod(0o777)
@@ -302,7 +302,7 @@ def test_the_log_is_one_json_object_a_line_without_payloads() -> None:
         assert "payload" not in daemon.log
 
 
-def test_f58_a_data_directory_that_is_moved_away_makes_the_daemon_read_only(tmp_path: Path) -> None:
+def test_F58_a_data_directory_that_is_moved_away_makes_the_daemon_read_only(tmp_path: Path) -> None:
     daemon = start(tmp_path)
     daemon.write("t", 1)
     os.rename(tmp_path / "data", tmp_path / "moved")

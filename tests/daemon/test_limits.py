@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.limits import EXPORTS_MAX
 from tests.daemon.kit import DaemonProcess, Wire, daemon_process, post, request, watch
 
 LIMITS = {
@@ -109,7 +110,7 @@ EDGES: dict[str, tuple[bytes, bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_what_is_within_passes_and_what_is_beyond_is_refused(daemon: DaemonProcess, name: str) -> None:
+def test_S07_S10_S11_what_is_within_passes_and_what_is_beyond_is_refused(daemon: DaemonProcess, name: str) -> None:
     within, beyond, status, code = EDGES[name]
     accepted = daemon.ask(within)
     assert accepted.status in (200, 201), accepted
@@ -124,7 +125,7 @@ def test_a_page_is_clamped_to_its_limit(daemon: DaemonProcess) -> None:
     assert len(daemon.read("page", limit=100)["records"]) == 7
 
 
-def test_caps_on_topics_streams_and_sessions_name_themselves_and_pass_what_exists(daemon: DaemonProcess) -> None:
+def test_S22_caps_on_topics_streams_and_sessions_name_themselves_and_pass_what_exists(daemon: DaemonProcess) -> None:
     made = 0
     while (answer := daemon.ask(request("PUT", f"/v0/topics/cap{made}", {}))).status == 201:
         made += 1
@@ -149,7 +150,27 @@ def test_caps_on_topics_streams_and_sessions_name_themselves_and_pass_what_exist
         again.close()
 
 
-def test_one_address_cannot_have_all_connections() -> None:
+@pytest.mark.slow
+def test_S22_pins_are_counted_and_one_that_goes_makes_room() -> None:
+    with daemon_process() as running, running.wire() as wire:
+
+        def pin() -> Any:
+            wire.send(post("/v0/admin/exports", {"prefix": "none"}))
+            return wire.answer()
+
+        made = [pin().json["id"] for _ in range(EXPORTS_MAX)]
+        assert len(set(made)) == EXPORTS_MAX
+        refused = pin()
+        assert refused.status == 429
+        assert refused.json["error"]["detail"] == {"limit": "exports_max", "max": EXPORTS_MAX}
+        wire.send(post("/v0/admin/exports", {"id": made[0]}))
+        assert wire.answer().status == 200, "to renew one takes no room"
+        wire.send(request("DELETE", f"/v0/admin/exports/{made[0]}"))
+        assert wire.answer().json["deleted"]
+        assert pin().status == 201
+
+
+def test_S06_S22_one_address_cannot_have_all_connections() -> None:
     with daemon_process("--max-connections", "8", "--max-connections-per-peer", "3") as running:
 
         def connect(source: str) -> Wire:

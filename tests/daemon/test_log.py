@@ -15,7 +15,7 @@ def lines(stream: io.StringIO) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31m", "\r", "\x00", "\x9b", "\u202e", "a\u2028b", "\\n"])
-def test_what_could_forge_a_line_or_drive_a_terminal_is_escaped(text: str) -> None:
+def test_S17_what_could_forge_a_line_or_drive_a_terminal_is_escaped(text: str) -> None:
     for as_text in (True, False):
         stream = io.StringIO()
         Log(stream, as_text=as_text).info("event", value=text)
@@ -52,7 +52,7 @@ def test_what_is_below_the_level_is_not_said() -> None:
     assert len(lines(stream)) == 1
 
 
-def test_a_storm_of_one_event_is_counted_and_others_are_still_heard() -> None:
+def test_S17_a_storm_of_one_event_is_counted_and_others_are_still_heard() -> None:
     stream, now = io.StringIO(), [0.0]
     log = Log(stream, as_text=False, now=lambda: now[0])
     for _ in range(BURST + 100):

@@ -16,6 +16,7 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, clean_environment, request, start
 from topics_daemon.config import BY_NAME
+from topics_daemon.lifecycle import FDS_RESERVED
 from topics_daemon.listen import CannotListen
 from topics_daemon.supervisor import Notifier, passed_sockets
 
@@ -142,7 +143,7 @@ def test_the_unit_says_what_the_daemon_needs() -> None:
     assert service["StateDirectory"] == service["RuntimeDirectory"] == "topics"
     # A start that is wrong is not repeated; one that met damage neither.
     assert {"64", "73", "76", "77", "78"} <= set(service["RestartPreventExitStatus"].split())
-    assert int(service["LimitNOFILE"]) >= BY_NAME["max_connections"].default + 64
+    assert int(service["LimitNOFILE"]) >= BY_NAME["max_connections"].default + FDS_RESERVED
     # The boot id tells a kill from a power failure: it has to be readable.
     assert "ProcSubset" not in service
     for line in UNIT.read_text().splitlines():

@@ -168,7 +168,7 @@ def test_a_strong_reader_sees_what_is_synced_soon_after(daemon: DaemonProcess) -
         assert seen(events, 19) == list(range(1, 20))
 
 
-def test_a_payload_with_line_breaks_is_put_together_again(daemon: DaemonProcess) -> None:
+def test_S18_a_payload_with_line_breaks_is_put_together_again(daemon: DaemonProcess) -> None:
     daemon.ask(post("/v0/topics/lines", b'{"records":[{"data":{"a":\r\n[1,\r2,\n3]}}]}'))
     with Events(daemon, watch(daemon, {"lines": {}})) as events:
         assert seen(events, 1) == [{"a": [1, 2, 3]}]

@@ -46,7 +46,7 @@ def closed() -> Iterator[DaemonProcess]:
 
 
 @pytest.mark.parametrize("name", HANDSHAKES)
-def test_a_handshake_that_is_wrong_is_refused(daemon: DaemonProcess, name: str) -> None:
+def test_S03_a_handshake_that_is_wrong_is_refused(daemon: DaemonProcess, name: str) -> None:
     text, status = HANDSHAKES[name]
     answer = daemon.ask(text.encode(), method=text.split(" ")[0])
     assert answer.status == status, answer
@@ -59,7 +59,7 @@ def test_the_same_origin_may_come_in(daemon: DaemonProcess) -> None:
         assert raw.message()["op"] == "pong"
 
 
-def test_no_extension_and_no_subprotocol_is_taken(daemon: DaemonProcess) -> None:
+def test_S09_no_extension_and_no_subprotocol_is_taken(daemon: DaemonProcess) -> None:
     offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
     with Raw(daemon, offer, "Sec-WebSocket-Protocol: chat") as raw:
         assert "extensions" not in raw.head.lower()
@@ -80,7 +80,7 @@ def test_frames_behind_the_handshake_are_not_lost(daemon: DaemonProcess) -> None
 
 
 @pytest.mark.parametrize(("token", "status"), [("", 401), ("wrong", 401), ("full", 101), ("remover", 101)])
-def test_opening_needs_a_known_key_in_a_header_or_the_query(closed: DaemonProcess, token: str, status: int) -> None:
+def test_S03_opening_needs_a_known_key_in_a_header_or_the_query(closed: DaemonProcess, token: str, status: int) -> None:
     for asked in (
         handshake(f"Authorization: Bearer {token}") if token else handshake(),
         handshake(path=f"/v0/ws?token={token}"),
@@ -96,7 +96,7 @@ def test_opening_needs_a_known_key_in_a_header_or_the_query(closed: DaemonProces
 
 @pytest.mark.parametrize("name", FRAMES)
 @pytest.mark.parametrize("how", ["whole", "byte by byte", "with more behind"])
-def test_a_frame_that_breaks_the_rules_closes_with_its_code(daemon: DaemonProcess, name: str, how: str) -> None:
+def test_S03_a_frame_that_breaks_the_rules_closes_with_its_code(daemon: DaemonProcess, name: str, how: str) -> None:
     data, code = FRAMES[name]
     with Raw(daemon) as raw:
         if how == "byte by byte" and len(data) < 1000:

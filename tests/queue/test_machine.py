@@ -131,7 +131,7 @@ def test_the_nearest_deadline_or_end_of_a_delay_is_the_next_time_to_look() -> No
     assert host.queue.next_wake_ms() == START_MS + 1000
 
 
-def test_a_suspension_past_the_lease_expires_it_before_anything_is_served() -> None:
+def test_F55_a_suspension_past_the_lease_expires_it_before_anything_is_served() -> None:
     host = Host()
     host.write()
     host.claim()
@@ -140,7 +140,7 @@ def test_a_suspension_past_the_lease_expires_it_before_anything_is_served() -> N
     assert host.seqs(1, "other") == [1]
 
 
-def test_time_that_does_not_advance_changes_nothing() -> None:
+def test_F54_time_that_does_not_advance_changes_nothing() -> None:
     host = Host()
     host.write()
     host.claim()

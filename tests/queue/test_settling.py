@@ -57,7 +57,7 @@ def test_what_is_skipped_is_named_with_its_reason_in_the_order_of_the_request() 
     assert decision.event is None
 
 
-def test_a_late_ack_with_an_old_lease_changes_nothing_though_the_holder_is_the_same() -> None:
+def test_F55_a_late_ack_with_an_old_lease_changes_nothing_though_the_holder_is_the_same() -> None:
     host = Host()
     host.write()
     first = host.claim()

@@ -53,7 +53,7 @@ def test_without_durable_leases_what_was_in_flight_is_ready_at_once_and_its_trai
     assert job.deliveries == 1
 
 
-def test_a_durable_lease_lasts_its_remaining_time_at_most() -> None:
+def test_F54_a_durable_lease_lasts_its_remaining_time_at_most() -> None:
     host = busy_host(leases_durable=True)
     snapshot = host.queue.snapshot()
     host.now += 999

@@ -230,7 +230,7 @@ def script(shop: Shop, **config: Any) -> None:
 @pytest.mark.parametrize("durable", [False, True], ids=["leases", "durable leases"])
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize("settings", [TINY, SHARDED], ids=["one shard", "two shards"])
-def test_a_queue_at_every_cut(settings: Any, durability: Durability, durable: bool) -> None:
+def test_F67_a_queue_at_every_cut(settings: Any, durability: Durability, durable: bool) -> None:
     at_every_cut(settings, durability, durable)
 
 

@@ -410,7 +410,7 @@ def check_idle(found: Seen, told: Told, name: str, core: Core, *, exact: bool = 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
 @pytest.mark.parametrize("settings", [TINY, SHARDED], ids=["one shard", "three shards"])
-def test_routers_at_every_cut(settings: Any, durability: Durability, name: str) -> None:
+def test_F65_routers_at_every_cut(settings: Any, durability: Durability, name: str) -> None:
     play(settings, durability, name)
 
 

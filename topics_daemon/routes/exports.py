@@ -71,6 +71,7 @@ def pin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
             daemon.engine.catalog.reader(name)
     elif head.caller.prefixes and not (asked.prefix and head.caller.allows(asked.prefix)):
         raise forbidden_name()
+    daemon.exports.check_room()
     exchange = ExportExchange(connection, head, started_ns)
     exchange.warnings = warnings
     daemon.exports.create(names, asked.prefix, asked.ttl_ms, exchange.made)

@@ -357,9 +357,10 @@ def requeue(daemon: Daemon, connection: Requester, head: Head, body: bytes, star
     plan = plan_requeue(daemon.engine, head.name, selector, read.to)
     for name in plan.groups:
         head.caller.check(name)
+    ticket = begin_requeue(daemon.engine, plan)
     exchange = RequeueExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(begin_requeue(daemon.engine, plan), exchange.answered)
+    daemon.follow(ticket, exchange.answered)
 
 
 _LEASES_QUERY: Final = frozenset({"limit", "cursor"})
