@@ -1,17 +1,31 @@
 """The shapes of what routes answer, for the OpenAPI document; the answers themselves are formatted by their routes.
 
-Nothing here is on the way of a request. That the daemon answers so is tested with requests made from the document.
-What is sometimes absent is UNSET here.
+What a route shows of a type of the engine has that type's own fields (`fields_of`); only what has a form of its own on
+the wire is written down here. Nothing is on the way of a request. That the daemon answers so is tested with requests
+made from the document. What is sometimes absent is UNSET here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from engine.types import Tombstone, TopicConfig, TopicType
+from engine.core.cursors import CursorState
+from engine.core.requeue import RequeueAnswer
+from engine.core.routers import RouterState
+from engine.routers.router import RouterSpec
+from engine.types import (
+    AppendResult,
+    CheckpointDone,
+    DeleteResult,
+    Durability,
+    Tombstone,
+    TopicDropped,
+    TopicPut,
+    TopicState,
+)
 from topics_daemon.exports import Export
 
 
@@ -31,6 +45,26 @@ class Answer(msgspec.Struct, kw_only=True):
 
     warnings: list[str] | UnsetType = UNSET
     performance: Performance
+
+
+def fields_of(kind: type, **otherwise: Any) -> dict[str, Any]:
+    """The fields of a type of ours, and what each holds; `otherwise`: those that the wire shows in another form."""
+    return get_type_hints(kind) | otherwise
+
+
+def shape(name: str, about: str, fields: dict[str, Any], *, whole: bool = True) -> Any:
+    """A type with these fields, UNSET where it may be absent; a `whole` answer also has what every answer may hold."""
+    declared = [
+        (field, kind, UNSET) if UnsetType in getattr(kind, "__args__", ()) else (field, kind)
+        for field, kind in fields.items()
+    ]
+    bases = (Answer,) if whole else ()
+    return msgspec.defstruct(name, declared, bases=bases, kw_only=True, namespace={"__doc__": about})
+
+
+def page(name: str, about: str, member: str, row: Any, **more: Any) -> Any:
+    """A page of a list, and where the next one begins."""
+    return shape(name, about, more | {member: list[row], "next_cursor": str | UnsetType})
 
 
 class Fault(msgspec.Struct):
@@ -64,27 +98,6 @@ class Ready(Answer, kw_only=True):
     topics: int
 
 
-class TopicRow(msgspec.Struct):
-    """A topic in a list."""
-
-    topic: str
-    type: TopicType
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    durable: bool
-    durability: str
-    effective_priority: int
-
-
-class Topics(Answer, kw_only=True):
-    """A page of topics."""
-
-    topics: list[TopicRow]
-    next_cursor: str | UnsetType = UNSET
-
-
 class Damage(msgspec.Struct, rename={"first": "from", "last": "to"}):
     """Seqs that are known to be lost to damage."""
 
@@ -92,40 +105,23 @@ class Damage(msgspec.Struct, rename={"first": "from", "last": "to"}):
     last: int
 
 
-class Topic(Answer, kw_only=True):
-    """The state of a topic."""
+_STATE: Final = fields_of(TopicState, damage=list[Damage] | UnsetType, queue=dict[str, Any] | UnsetType)
+_LISTED: Final = ("topic", "type", "head_seq", "earliest_seq", "count", "bytes", "effective_priority")
+TopicRow = shape(
+    "TopicRow",
+    "A topic in a list.",
+    {name: _STATE[name] for name in _LISTED} | {"durable": bool, "durability": Durability},
+    whole=False,
+)
 
-    topic: str
-    type: TopicType
-    epoch: int
-    head_seq: int
-    earliest_seq: int
-    next_seq: int
-    count: int
-    bytes: int
-    config: TopicConfig
-    effective_priority: int
-    last_write_ts: int | None
-    last_read_ts: int | None
-    queue: dict[str, Any] | UnsetType = UNSET
-    damage: list[Damage] | UnsetType = UNSET
+Topics = page("Topics", "A page of topics.", "topics", TopicRow)
 
 
-class Put(Answer, kw_only=True):
-    """A topic was created, changed, or was so already."""
+Topic = shape("Topic", "The state of a topic.", _STATE)
 
-    topic: str
-    created: bool
-    config: TopicConfig
-    epoch: int
+Put = shape("Put", "A topic was created, changed, or was so already.", fields_of(TopicPut))
 
-
-class Dropped(Answer, kw_only=True):
-    """A topic is gone."""
-
-    topic: str
-    deleted: bool
-    routers_removed: list[str]
+Dropped = shape("Dropped", "A topic is gone.", fields_of(TopicDropped))
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -138,18 +134,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     head_seq: int | UnsetType = UNSET
 
 
-class Written(Answer, kw_only=True):
-    """Records were appended."""
-
-    topic: str
-    first_seq: int
-    last_seq: int
-    seqs: list[int] | UnsetType = UNSET
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
-    epoch: int
+Written = shape("Written", "Records were appended.", fields_of(AppendResult) | {"seqs": list[int] | UnsetType})
 
 
 class WrittenMany(Answer, kw_only=True):
@@ -201,22 +186,22 @@ class Pages(Answer, kw_only=True):
     topics: dict[str, PagePart]
 
 
-class Deleted(Answer, kw_only=True):
-    """Records were deleted for good."""
+Deleted = shape("Deleted", "Records were deleted for good.", fields_of(DeleteResult))
 
-    topic: str
-    deleted: int
-    earliest_seq: int
-    head_seq: int
-    count: int
-    bytes: int
+
+class Job(Record, kw_only=True):
+    """A record with its lease."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
 
 
 class Claimed(Answer, kw_only=True):
     """Jobs, each a record with its lease."""
 
     topic: str
-    claimed: list[Record]
+    claimed: list[Job]
     count: int
     ready: int
 
@@ -241,12 +226,7 @@ class Settled(Answer, kw_only=True):
     in_flight: int | UnsetType = UNSET
 
 
-class Requeued(Answer, kw_only=True):
-    """Dead letters went back."""
-
-    requeued: int
-    skipped: list[int]
-    left: int
+Requeued = shape("Requeued", "Dead letters went back.", fields_of(RequeueAnswer))
 
 
 class LeaseRow(msgspec.Struct, kw_only=True):
@@ -273,105 +253,33 @@ class Drained(Answer, kw_only=True):
     streams: int
 
 
-class CursorRow(msgspec.Struct):
-    """A reader's place."""
+CursorRow = shape("CursorRow", "A reader's place.", fields_of(CursorState), whole=False)
 
-    name: str
-    seq: int
-    epoch: int
-    lag: int
-    updated_ts: int
+Cursor = shape("Cursor", "A reader's place, by itself.", fields_of(CursorState) | {"created": bool | UnsetType})
 
+Cursors = page("Cursors", "A page of cursors.", "cursors", CursorRow, topic=str)
 
-class Cursor(Answer, kw_only=True):
-    """A reader's place, by itself."""
+CursorDropped = shape("CursorDropped", "A cursor is gone.", {"name": str, "deleted": bool})
 
-    name: str
-    seq: int
-    epoch: int
-    lag: int
-    updated_ts: int
-    created: bool | UnsetType = UNSET
+_SPEC: Final = fields_of(RouterSpec, filter=list[str] | None)
+_ROUTER: Final = {
+    name: kind
+    for member, found in fields_of(RouterState).items()
+    for name, kind in (_SPEC.items() if member == "spec" else ((member, found),))
+}
+RouterRow = shape("RouterRow", "A router, and how far it is.", _ROUTER, whole=False)
 
+Router = shape("Router", "A router by itself.", _ROUTER)
 
-class Cursors(Answer, kw_only=True):
-    """A page of cursors."""
+RouterMade = shape(
+    "RouterMade",
+    "A router was made or changed.",
+    {"router": str, "created": bool, "source": str, "dest": str} | _SPEC,
+)
 
-    topic: str
-    cursors: list[CursorRow]
-    next_cursor: str | UnsetType = UNSET
+Routers = page("Routers", "A page of routers.", "routers", RouterRow)
 
-
-class CursorDropped(Answer, kw_only=True):
-    """A cursor is gone."""
-
-    name: str
-    deleted: bool
-
-
-class RouterRow(msgspec.Struct, kw_only=True):
-    """A router, and how far it is."""
-
-    router: str
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    create_dest: bool
-    filter: list[str] | None
-    allow_cycle: bool
-    guarantee: str
-    forwarded_total: int
-    cursor: int
-    lag: int
-    blocked: str | None
-
-
-class Router(Answer, kw_only=True):
-    """A router by itself."""
-
-    router: str
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    create_dest: bool
-    filter: list[str] | None
-    allow_cycle: bool
-    guarantee: str
-    forwarded_total: int
-    cursor: int
-    lag: int
-    blocked: str | None
-
-
-class RouterMade(Answer, kw_only=True):
-    """A router was made or changed."""
-
-    router: str
-    created: bool
-    source: str
-    dest: str
-    preserve_node: bool
-    preserve_tag: bool
-    create_dest: bool
-    filter: list[str] | None
-    allow_cycle: bool
-    guarantee: str
-
-
-class Routers(Answer, kw_only=True):
-    """A page of routers."""
-
-    routers: list[RouterRow]
-    next_cursor: str | UnsetType = UNSET
-
-
-class RouterDropped(Answer, kw_only=True):
-    """A router is gone."""
-
-    router: str
-    deleted: bool
+RouterDropped = shape("RouterDropped", "A router is gone.", {"router": str, "deleted": bool})
 
 
 class Session(Answer, kw_only=True):
@@ -383,24 +291,9 @@ class Session(Answer, kw_only=True):
     topics: dict[str, dict[str, int]]
 
 
-class Exports(Answer, kw_only=True):
-    """The pins there are."""
+Exports = page("Exports", "The pins there are.", "exports", Export)
 
-    exports: list[Export]
-    next_cursor: str | UnsetType = UNSET
-
-
-class Exported(Answer, kw_only=True):
-    """A pin that was made or renewed."""
-
-    id: str
-    path: str
-    created_ms: int
-    expires_ms: int
-    checkpoint: int
-    topics: int
-    files: int
-    bytes: int
+Exported = shape("Exported", "A pin that was made or renewed.", fields_of(Export))
 
 
 class Unpinned(Answer, kw_only=True):
@@ -410,15 +303,7 @@ class Unpinned(Answer, kw_only=True):
     deleted: bool
 
 
-class Checkpointed(Answer, kw_only=True):
-    """A checkpoint that is durable."""
-
-    number: int
-    topics: int
-    segments: int
-    bytes: int
-    took_ms: int
-    ts: int
+Checkpointed = shape("Checkpointed", "A checkpoint that is durable.", fields_of(CheckpointDone))
 
 
 class Store(Answer, kw_only=True):

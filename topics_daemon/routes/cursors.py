@@ -15,6 +15,7 @@ from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.routes.asked import in_range, list_cursor, page_size, read_list_cursor
+from topics_daemon.routes.gone import GoneExchange
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -50,23 +51,6 @@ class PutCursorExchange(Exchange):
         self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
 
 
-class DropCursorExchange(Exchange):
-    """A cursor that goes."""
-
-    __slots__ = ("warnings",)
-
-    warnings: list[str]
-
-    def answered(self, ticket: Ticket[bool]) -> None:
-        """Give the answer of the engine."""
-        if ticket.error is not None:
-            self.fail(ticket.error)
-            return
-        assert self.head is not None
-        answer = {"name": self.head.param, "deleted": ticket.value()}
-        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
-
-
 def put_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`PUT /v0/topics/:t/cursors/:name`."""
     warnings: list[str] = []
@@ -86,8 +70,8 @@ def drop_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     ticket = daemon.engine.cursors.drop(head.name, head.param)
-    exchange = DropCursorExchange(connection, head, started_ns)
-    exchange.warnings = warnings
+    exchange = GoneExchange(connection, head, started_ns)
+    exchange.member, exchange.warnings = "name", warnings
     daemon.follow(ticket, exchange.answered)
 
 

@@ -20,6 +20,7 @@ from topics_daemon.exchange import Exchange
 from topics_daemon.gauges import shows_router
 from topics_daemon.head import Head
 from topics_daemon.routes.asked import list_cursor, page_size, read_list_cursor
+from topics_daemon.routes.gone import GoneExchange
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -97,27 +98,6 @@ class PutRouterExchange(Exchange):
         self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
 
 
-class DropRouterExchange(Exchange):
-    """A router that goes."""
-
-    __slots__ = ("warnings",)
-
-    warnings: list[str]
-
-    def answered(self, ticket: Ticket[bool]) -> None:
-        """Give the answer of the engine."""
-        if ticket.error is not None:
-            self.fail(ticket.error)
-            return
-        assert self.head is not None
-        answer = {
-            "router": self.head.param,
-            "deleted": ticket.value(),
-            "performance": {"fsync_ms": ticket.sync_ns / 1e6},
-        }
-        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
-
-
 def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
     """`PUT /v0/routers/:r`."""
     warnings: list[str] = []
@@ -159,8 +139,8 @@ def drop_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     head.caller.check(check_router_name(head.param))
     _check_known(daemon, head)
     ticket = daemon.engine.routers.drop(head.param)
-    exchange = DropRouterExchange(connection, head, started_ns)
-    exchange.warnings = warnings
+    exchange = GoneExchange(connection, head, started_ns)
+    exchange.member, exchange.warnings = "router", warnings
     daemon.follow(ticket, exchange.answered)
 
 
