@@ -66,4 +66,21 @@ _SPARK_IMPORT = Command(
     examples=("topics spark-import events /lake/topic=events --data-column data",),
 )
 
-LAKE_COMMANDS = (_EXPORT_COMMAND, _SPARK_EXPORT, _SPARK_IMPORT)
+_LAKE = Command(
+    "lake",
+    "Keep a directory of exports in shape: compact joins small batches into few.",
+    "topics_cli.commands.lake:lake",
+    arguments=(Argument("ACTION", "What to do.", kind=CHOICE, choices=("compact",)), _TOPICS),
+    options=(
+        Option("--to", TEXT, "The directory that exports go to.", metavar="DIR"),
+        Option("--batch-bytes", SIZE, "Join batches up to so many bytes of files (512MiB).", metavar="SIZE"),
+        Option("--max-file-bytes", SIZE, "Join files up to so many bytes (128MiB).", metavar="SIZE"),
+        Option("--compression", CHOICE, "Of Parquet files (zstd).", choices=("zstd", "snappy", "gzip", "none")),
+        Option("--keep", NUMBER, "Leave so many of the newest batches alone (0).", metavar="N"),
+        _DRY_RUN,
+        _JSON,
+    ),
+    examples=("topics lake compact '*' --to /lake", "topics lake compact events --to /lake --keep 24 --dry-run"),
+)
+
+LAKE_COMMANDS = (_LAKE, _EXPORT_COMMAND, _SPARK_EXPORT, _SPARK_IMPORT)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from engine.export.columns import SCHEMA, as_strings
 
 FORMATS: Final = {"parquet": ".parquet", "json": ".ndjson", "csv": ".csv"}
 """Endings by format. JSON is not `.json`, so that no pattern for data finds `_batch.json`."""
+RAW: Final = SCHEMA.remove(SCHEMA.get_field_index("topic"))
+"""The columns of a file of records as they are."""
 _COPY: Final = 1 << 20
 
 
@@ -57,13 +60,15 @@ class RowDigest:
         """Take in the next rows, in their order."""
         if not batch.num_rows:
             return
+        self.rows += batch.num_rows
+        if not {"seq", "data"} <= set(batch.schema.names):
+            return  # rows that a query has made
         seqs = batch.column("seq").to_numpy(zero_copy_only=False)
         data = batch.column("data")
         offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)[data.offset : data.offset + len(data) + 1]
         self._parts[0].update(np.ascontiguousarray(seqs))
         self._parts[1].update(np.diff(offsets))
         self._parts[2].update(memoryview(data.buffers()[2] or b"")[offsets[0] : offsets[-1]])
-        self.rows += batch.num_rows
         self.min_seq = self.min_seq or int(seqs.min())
         self.max_seq = max(self.max_seq, int(seqs.max()))
 
@@ -77,25 +82,27 @@ class RowDigest:
 class FileWriter:
     """One file, written under a name of its own; whole when `close` has returned."""
 
-    def __init__(self, path: str, format_: str, compression: str) -> None:
+    def __init__(self, path: str, format_: str, compression: str, schema: Any = RAW) -> None:
+        """`schema`: the columns, None where only `copy` will be called."""
         self.path = path
         self.digest = RowDigest()
         self.size = 0
         """Bytes of rows that went in, before compression."""
         self._format = format_
-        self._schema = SCHEMA.remove(SCHEMA.get_field_index("topic"))
+        self._schema = schema
+        self._headed = False
         self._file = open(path, "xb")  # noqa: SIM115 # closed by close() or abandon()
         self._parquet: Any = None
         if format_ == "parquet":
             self._parquet = pq.ParquetWriter(self._file, self._schema, compression=compression)
-        elif format_ == "csv":
+        elif format_ == "csv" and schema is not None:
             self._file.write((",".join(self._schema.names) + "\n").encode())
 
     def write(self, batch: Any) -> None:
         """Append rows."""
         self.digest.add(batch)
         self.size += batch.nbytes
-        part = batch.drop_columns(["topic"])
+        part = batch.drop_columns(["topic"]) if "topic" in batch.schema.names else batch
         if self._parquet is not None:
             self._parquet.write_batch(part)
         elif self._format == "csv":
@@ -103,6 +110,17 @@ class FileWriter:
             pa.csv.write_csv(pa.Table.from_batches([_as_csv(part)]), self._file, options)
         else:
             self._file.write(_as_lines(part))
+
+    def copy(self, path: str, rows: Iterator[Any]) -> None:
+        """Append a whole file of lines, byte for byte; `rows` are those that it holds. One header is enough."""
+        for batch in rows:
+            self.digest.add(batch)
+        with open(path, "rb") as file:
+            if self._format == "csv" and self._headed:
+                file.readline()
+            self._headed = True
+            shutil.copyfileobj(file, self._file, _COPY)
+        self.size = self._file.tell()
 
     def close(self) -> None:
         """Finish the file and bring it to the disk."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from topics_lake.exchange import exchange
 from topics_lake.files import FORMATS, sync_dir
 from topics_lake.lake import Batch, GapRow, Lake, batch_dir, topic_dir
 
@@ -31,7 +32,14 @@ def write_gaps(lake: Lake, batch: Batch) -> None:
         return
     made = os.path.join(lake.staging, f"run-gaps-{os.getpid()}")
     shutil.rmtree(made, ignore_errors=True)
-    os.makedirs(made)
+    _write(batch, made)
+    os.makedirs(parent, exist_ok=True)
+    os.rename(made, target)
+    sync_dir(parent)
+
+
+def _write(batch: Batch, directory: str) -> None:
+    os.makedirs(directory)
     columns = [
         [gap.epoch for gap in batch.gaps],
         [gap.first for gap in batch.gaps],
@@ -40,7 +48,7 @@ def write_gaps(lake: Lake, batch: Batch) -> None:
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=SCHEMA)
-    path = os.path.join(made, "gaps" + FORMATS[batch.file_format])
+    path = os.path.join(directory, "gaps" + FORMATS[batch.file_format])
     if batch.file_format == "parquet":
         pq.write_table(table, path)
     elif batch.file_format == "csv":
@@ -48,10 +56,7 @@ def write_gaps(lake: Lake, batch: Batch) -> None:
     else:
         with open(path, "wb") as file:
             file.write(msgspec.json.Encoder().encode_lines(table.to_pylist()))
-    sync_dir(made)
-    os.makedirs(parent, exist_ok=True)
-    os.rename(made, target)
-    sync_dir(parent)
+    sync_dir(directory)
 
 
 def read_gaps(lake: Lake, batch: Batch) -> list[GapRow]:
@@ -75,6 +80,9 @@ def read_gaps(lake: Lake, batch: Batch) -> list[GapRow]:
 
 def mend_gaps(lake: Lake, topic: str) -> None:
     """Write the tables that a run which died had not come to, and take away those of batches that are no more."""
+    if os.path.exists(lake.stale_gaps(topic)):
+        _again(lake, topic)
+        return
     starts = lake.starts(topic)
     names = {batch_dir(*start) for start in starts}
     parent = os.path.join(lake.gaps, topic_dir(topic))
@@ -84,3 +92,22 @@ def mend_gaps(lake: Lake, topic: str) -> None:
     for start in starts:
         if batch_dir(*start) not in there:
             write_gaps(lake, lake.batch(topic, *start))
+
+
+def _again(lake: Lake, topic: str) -> None:
+    """Every table of a topic anew, put in place as a whole: its batches have been joined."""
+    target = os.path.join(lake.gaps, topic_dir(topic))
+    if os.path.isdir(target):
+        made = os.path.join(lake.staging, f"run-gaps-{os.getpid()}", topic_dir(topic))
+        shutil.rmtree(os.path.dirname(made), ignore_errors=True)
+        os.makedirs(made)
+        for start in lake.starts(topic):
+            batch = lake.batch(topic, *start)
+            if batch.gaps:
+                _write(batch, os.path.join(made, batch_dir(*start)))
+        sync_dir(made)
+        exchange(made, target)
+        sync_dir(lake.gaps)
+        shutil.rmtree(os.path.dirname(made))
+    os.unlink(lake.stale_gaps(topic))
+    mend_gaps(lake, topic)

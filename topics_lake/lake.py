@@ -66,6 +66,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     files: list[FileMade]
     transformed: bool = False
     """Rows were chosen or changed on the way: their number and bytes are not those of the topic."""
+    schema: str = ""
+    """Of the columns that were read out of `data`, as DDL of Spark."""
+    misfits: int = 0
+    """Rows whose `data` did not fit that schema; it is there all the same, as it is."""
+    merged: int = 0
+    """How many batches of exports this one was joined from; 0: it is one itself."""
 
     @property
     def in_gaps(self) -> int:
@@ -177,6 +183,10 @@ class Lake:
         if seen is not None and seen.epoch > newest.epoch:
             return seen
         return Position(epoch=newest.epoch, last=newest.last, known_to=known)
+
+    def stale_gaps(self, topic: str) -> str:
+        """A file that is there while the gaps table of a topic may be that of batches which have been joined."""
+        return os.path.join(self.staging, f"stale-gaps.{topic_dir(topic)}")
 
     def _seen_path(self, topic: str) -> str:
         return os.path.join(self.staging, topic_dir(topic) + ".json")

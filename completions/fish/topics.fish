@@ -55,6 +55,8 @@ function __topics_plain
             set -a valued --to --topic
         case recover
             set -a valued --to --topic --cold
+        case lake
+            set -a valued --to --batch-bytes --max-file-bytes --compression --keep
         case export
             set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt
         case spark-export
@@ -134,6 +136,7 @@ complete -c topics -n __topics_wants_command -a fsck -d 'Check a store, to its l
 complete -c topics -n __topics_wants_command -a backup -d 'Copy what the daemon holds now, verified, into an empty directory.'
 complete -c topics -n __topics_wants_command -a restore -d 'Make a store of a backup; nothing that its manifest does not vouch for gets in.'
 complete -c topics -n __topics_wants_command -a recover -d 'Save everything that can be proven good of a damaged store, in a new one.'
+complete -c topics -n __topics_wants_command -a lake -d 'Keep a directory of exports in shape: compact joins small batches into few.'
 complete -c topics -n __topics_wants_command -a export -d 'Export topics to files, incrementally and exactly once, with gaps visible.'
 complete -c topics -n __topics_wants_command -a spark-export -d 'Export topics with Spark: as export, with its tasks on executors.'
 complete -c topics -n __topics_wants_command -a spark-import -d 'Write files (Parquet, JSON, CSV) into a topic with Spark, each row once.'
@@ -324,6 +327,15 @@ complete -c topics -n '__topics_in recover' -l swap -d 'Put the new store in the
 complete -c topics -n '__topics_in recover' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in recover' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at recover 0' -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in lake' -l to -d 'The directory that exports go to.' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in lake' -l batch-bytes -d 'Join batches up to so many bytes of files (512MiB).' -x
+complete -c topics -n '__topics_in lake' -l max-file-bytes -d 'Join files up to so many bytes (128MiB).' -x
+complete -c topics -n '__topics_in lake' -l compression -d 'Of Parquet files (zstd).' -x -a 'zstd snappy gzip none'
+complete -c topics -n '__topics_in lake' -l keep -d 'Leave so many of the newest batches alone (0).' -x
+complete -c topics -n '__topics_in lake' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in lake' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at lake 0' -a 'compact'
+complete -c topics -n '__topics_at lake 1 more' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in export' -l to -d 'Directory that gets topic=T/batch=.../ with the files.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in export' -l dir -d 'A stopped store, a pin or a backup, instead of the daemon.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in export' -l format -d 'Form of the files (parquet).' -x -a 'parquet json csv'

@@ -83,3 +83,19 @@ def test_without_its_packages_it_says_which_extra_to_install() -> None:
     answer = subprocess.run(words, capture_output=True, env=clean_environment())
     assert answer.returncode == 1
     assert b"pyarrow is not installed (missing_package)\n  pip install 'topics[export]'" in answer.stderr
+
+
+def test_batches_are_joined_and_what_cannot_be_is_said(mortal: Daemon, lake: Path) -> None:
+    dry = mortal.ok("lake", "compact", "*", "--to", str(lake), "--dry-run").decode().splitlines()
+    assert dry == [
+        "odd\t1 batch -> 1\t1 file -> ?\tnothing was written (--dry-run)",
+        "orders\t2 batches -> 1\t2 files -> ?\tnothing was written (--dry-run)",
+    ]
+    lines = mortal.ok("lake", "compact", "orders", "--to", str(lake), "-o", "ndjson").splitlines()
+    done = [json.loads(line) for line in lines]
+    assert [(each["topic"], each["batches_before"], each["batches"], each["files"]) for each in done] == [
+        ("orders", 2, 1, 1)
+    ]
+    assert b"no problems found" in mortal.ok("export", "*", "--to", str(lake), "--verify")
+    assert mortal.run("lake", "compact", "nobody", "--to", str(lake)).returncode == 3
+    assert mortal.run("lake", "compact", "orders").returncode == 2

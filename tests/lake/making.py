@@ -60,7 +60,8 @@ def plain(lake: Path, form: str = "parquet") -> list[tuple[int, int, bytes]]:
         "parquet": "read_parquet('{}')",
         "json": "read_json('{}', format='newline_delimited', columns={{epoch:'BIGINT',seq:'BIGINT',data:'VARCHAR'}},"
         " maximum_object_size=20000000)",
-        "csv": "read_csv('{}', header=true, max_line_size=20000000, quote='\"', escape='\"')",
+        "csv": "read_csv('{}', header=true, max_line_size=20000000, quote='\"', escape='\"',"
+        " types={{'data': 'VARCHAR'}})",
     }[form].format(f"{lake}/**/*.{ending}")
     with duckdb.connect() as db:
         rows = db.sql(f"select epoch, seq, data from {read} order by epoch, seq").fetchall()

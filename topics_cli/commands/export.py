@@ -16,6 +16,7 @@ from topics_cli.where import find_key
 
 if TYPE_CHECKING:
     from topics_lake.export import Runner, TopicDone
+    from topics_lake.lake import Lake
 
 _PACKAGES = ("pyarrow", "numpy")
 
@@ -122,11 +123,7 @@ def _verify(session: Session, values: dict[str, Any]) -> int:
     from topics_lake.verify import verify
 
     lake = Lake(values["to"] or usage_to())
-    prefixes = tuple(word[:-1] for word in values["topic"] if word.endswith("*"))
-    names = [name for name in lake.topics() if name in values["topic"] or name.startswith(prefixes)]
-    if not names:
-        what = f"{os.path.abspath(lake.path)} has none of these topics"
-        raise Failure(what, "not_found", "nothing was exported there yet", exits.NOTHING)
+    names = exported(lake, values["topic"])
     sheet, wrong = Sheet(session), 0
     for checked in verify(lake, names):
         wrong += len(checked.wrong)
@@ -139,6 +136,16 @@ def _verify(session: Session, values: dict[str, Any]) -> int:
         for line in checked.wrong:
             session.out.line(f"{checked.topic}\tWRONG\t{line}")
     return sheet.end(wrong, 0)
+
+
+def exported(lake: Lake, words: list[str]) -> list[str]:
+    """The topics of a lake that are asked for; fails where there is none."""
+    prefixes = tuple(word[:-1] for word in words if word.endswith("*"))
+    names = [name for name in lake.topics() if name in words or name.startswith(prefixes)]
+    if not names:
+        what = f"{os.path.abspath(lake.path)} has none of these topics"
+        raise Failure(what, "not_found", "nothing was exported there yet", exits.NOTHING)
+    return names
 
 
 def usage_to() -> str:
