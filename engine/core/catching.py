@@ -1,8 +1,8 @@
 """Read your own writes through routers: a request that shows a dest waits until what its sources have acked is in it.
 
 What is waited for is as of when it began, source by source down the chain; a router that is blocked is not waited for.
-The first slice of the passes is made at once, so most requests never wait at all. Whoever asks waits for `PATIENCE_MS`
-at most, and then gets what there is.
+The passes that it needs are made at once, for one slice, so most requests never wait at all. Whoever asks waits for
+`PATIENCE_MS` at most, and then gets what there is.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Chain:
         self._levels = [(source, into) for into, source in pairwise(found)][::-1]
         self._at = 0
         self._target: int | None = None
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        """What is left: from which source into which dest."""
+        return self._levels[self._at :]
 
     def has_caught_up(self, *, tried: bool = True) -> bool:
         """Whether everything is there that was waited for; what is blocked, once it was `tried`, is not."""
@@ -88,7 +93,7 @@ class Catching:
         chains = [chain for chain in chains if not chain.has_caught_up(tried=False)]
         if not chains:
             return
-        core.forwarding.step()
+        core.forwarding.hurry([level for chain in chains for level in chain.levels])
         chains = [chain for chain in chains if not chain.has_caught_up()]
         if chains:
             job = CatchUp(chains)

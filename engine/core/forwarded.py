@@ -15,7 +15,7 @@ from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedElsewhere
 from engine.core.ticket import Ticket
-from engine.routers.copies import Item, Run
+from engine.routers.copies import Copies, Item, Run
 from engine.routers.hops import Hops
 from engine.routers.router import Router, RouterSpec
 from engine.topic.block import DERIVED
@@ -64,44 +64,31 @@ def apply_copies(
 class StagedForward(StagedElsewhere):
     """One pass of one router, on its way into the dest."""
 
-    __slots__ = ("_applied", "_items", "_logged", "_to", "_ts", "count", "last_ts", "router", "sizes")
+    __slots__ = ("_applied", "_logged", "_to", "_ts", "copies", "router")
 
     def __init__(
-        self,
-        slot: Slot,
-        router: Router,
-        shard: int,
-        items: list[Item],
-        to: int,
-        ts: int,
-        sizes: tuple[int, int],
-        applied: Callable[[], None],
+        self, slot: Slot, router: Router, shard: int, copies: Copies, to: int, ts: int, applied: Callable[[], None]
     ) -> None:
-        """`shard` is the source's, `sizes` the records and bytes that are staged, `applied` is told in the end."""
-        super().__init__(slot, shard)
+        """`shard` is the source's; `applied` is told in the end."""
+        self.slot = slot
+        self.ticket = None
+        self.end_lsn = self.sync_lsn = self.ack_lsn = self.lsn = 0
+        self.shard = shard
         self._logged = slot.config.durability is not Durability.EPHEMERAL
         self.router = router
-        self._items = items
+        self.copies = copies
         self._to = to
         self._ts = ts
-        self.sizes = sizes
         self._applied = applied
-        self.count = sum(len(item.rendered.strides) if isinstance(item, Run) else item for item in items)
-        self.last_ts = max((item.ts for item in items if isinstance(item, Run)), default=0)
-
-    @property
-    def loses(self) -> bool:
-        """Whether it lets the dest age: a gap does, at the time of the frame."""
-        return any(not isinstance(item, Run) for item in self._items)
 
     def apply(self, catalog: Catalog, now_ms: int) -> None:
         slot = self.slot
         before = slot.topic.head
-        apply_copies(catalog, slot, self.router, self._items, self._to, self._ts, logged=self._logged)
-        staged_records, staged_bytes = self.sizes
-        slot.staged_records -= staged_records
-        slot.staged_bytes -= staged_bytes
-        catalog.bytes_staged -= staged_bytes
+        copies = self.copies
+        apply_copies(catalog, slot, self.router, copies.items, self._to, self._ts, logged=self._logged)
+        slot.staged_records -= copies.records
+        slot.staged_bytes -= copies.size
+        catalog.bytes_staged -= copies.size
         if self.shard != slot.shard and self._logged:
             # They are on disk, though no sync of the dest's own shard ever says so.
             last = slot.topic.head

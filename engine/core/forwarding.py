@@ -4,10 +4,14 @@
          ▲ copies applied in a dest are something new of it ─────┐                  └─► StagedForward in each dest
          └───────────────────────────────────────────────────────┴──────────────────────────────── applied ◄─┘
 
-One pass is a slice: `COPIES_MAX` copies or `BYTES_MAX` bytes, then the source goes to the back of the line. A Forward
-holds positions, as long as its records are sure to be there where a start reads the frame again; else it carries them:
-of an ephemeral source, of records that lie in segments (the cold tier may have those by then), while a change of the
-source waits that takes records away, and while a checkpoint takes topics down (`engine.core.forwards`).
+One pass makes one frame for up to `DESTS_MAX` dests, with `COPIES_MAX` copies or `BYTES_MAX` bytes, then the source
+goes to the back of the line; whoever is furthest behind is first, and before all a dest that somebody asks for. Passes
+are made for `SLICE_NS`, then others have the loop: a write waits for one slice, however many dests there are. Dests
+that would get the same bytes (they have the same seqs) share them.
+
+A Forward holds positions, as long as its records are sure to be there where a start reads the frame again; else it
+carries them: of an ephemeral source, of records that lie in segments (the cold tier may have those by then), while a
+change of the source waits that takes records away, and while a checkpoint takes topics down (`engine.core.forwards`).
 
 A dest that takes nothing makes its router wait (`blocked`), and no other. Copies stay in memory until a checkpoint has
 sealed them, so where they hold much of the cache passes wait for one.
@@ -16,6 +20,7 @@ sealed them, so where they hold much of the cache passes wait for one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from engine.core.cursors import StagedCursor
@@ -29,7 +34,7 @@ from engine.formats.append import encode_append_body
 from engine.formats.forward import Group, Landing, encode_forward_head
 from engine.formats.frame import FrameType
 from engine.limits import KIB, MIB, SYNC_WINDOW
-from engine.routers.copies import Item, Record, Run, Stretch, carry, copies, take
+from engine.routers.copies import Copies, Cut, Record, Stretch, carry, copies, cut, take
 from engine.routers.graph import ancestors, hops_limit
 from engine.routers.router import Router
 from engine.topic.history import NotCached, ReadJob
@@ -38,13 +43,15 @@ from engine.types import Discard, Durability, Match
 if TYPE_CHECKING:
     from engine.core.core import Core
 
-SLICE_NS: Final = 2_000_000
-"""How long one step works on the loop."""
-BYTES_MAX: Final = 256 * KIB
-"""Bytes of a source that one pass copies."""
-COPIES_MAX: Final = 4096
+SLICE_NS: Final = 500_000
+"""How long one step works on the loop; the pass that is under way then is finished."""
+BYTES_MAX: Final = 512 * KIB
+"""Bytes that one pass makes over all dests, but one record for each at least."""
+COPIES_MAX: Final = 1024
 """Copies that one pass makes over all dests."""
-DESTS_MAX: Final = 256
+RECORDS_MAX: Final = 256
+"""Records of a source that one pass copies."""
+DESTS_MAX: Final = 32
 """Dests of one pass; the others have theirs next."""
 RETRY_MS: Final = 20
 """Time after which a router that waits is tried again."""
@@ -105,6 +112,29 @@ class Forwarding:
                 break
         return self.ready
 
+    def hurry(self, levels: Iterable[tuple[int, int]]) -> None:
+        """Make the passes that somebody waits for, for one slice: from a source into a dest, the furthest first."""
+        core = self._core
+        if self.forwards.held or core.closing or self._is_full():
+            return
+        until = core.commit.clock.boot_ns() + SLICE_NS
+        for source, dest in levels:
+            slot, tried = core.catalog.by_id.get(source), False
+            while slot is not None and self._lags(slot, dest, tried=tried):
+                self._pass(slot, dest)
+                if not core.wal.has_staged:
+                    break
+                core.commit.write_groups(core.now())
+                if core.commit.clock.boot_ns() >= until:
+                    return
+                tried = True
+
+    def _lags(self, slot: Slot, dest: int, *, tried: bool) -> bool:
+        """Whether a dest lacks something of a source; what is blocked, once it was `tried`, does not count."""
+        routers = self._core.catalog.routers.of_dest(dest) if slot.outlets is not None else ()
+        head = slot.topic.head
+        return any(router.active and router.tip < head and not (tried and router.blocked) for router in routers)
+
     def retry(self, now_ms: int) -> None:
         """Try routers again that wait; called as time passes."""
         for slot, due_ms in list(self._waiting.items()):
@@ -141,8 +171,8 @@ class Forwarding:
 
     # -- one pass --------------------------------------------------------------------------------------------------
 
-    def _pass(self, slot: Slot) -> None:
-        """Copy what is new in a source, for as many records as one slice takes."""
+    def _pass(self, slot: Slot, wanted: int = 0) -> None:
+        """Copy what is new in a source, as much as one pass takes, into the dest that is `wanted` before others."""
         core, topic = self._core, slot.topic
         assert slot.outlets is not None, "a source in line has routers"
         if slot in self.lacking or core.wal.shards[slot.shard].failed is not None:
@@ -152,6 +182,8 @@ class Forwarding:
             return
         now = core.now()
         behind.sort(key=_tip)
+        if wanted:
+            behind.sort(key=lambda router: router.dest != wanted)
         try:
             chosen = self._choose(slot, behind[:DESTS_MAX], now)
         except NotCached as lack:
@@ -165,7 +197,7 @@ class Forwarding:
     def _choose(self, slot: Slot, behind: list[Router], now: int) -> list[tuple[Stretch, Chosen]]:
         """What goes where: routers that stand at one place and copy the same share a stretch. Raises `NotCached`."""
         core, topic = self._core, slot.topic
-        records_max = max(COPIES_MAX // len(behind), 1)
+        records_max = max(min(COPIES_MAX // len(behind), RECORDS_MAX), 1)
         chain = ancestors(topic.id, core.catalog.routers.source_of)
         taken: dict[tuple[int, Match | None, int], Stretch] = {}
         chosen: dict[tuple[int, int, int], tuple[Stretch, Chosen]] = {}
@@ -183,7 +215,7 @@ class Forwarding:
                     match=router.spec.filter,
                     hops_max=limit,
                     records_max=records_max,
-                    bytes_max=BYTES_MAX,
+                    bytes_max=BYTES_MAX // len(behind),
                 )
             part, router.blocked = self._fit(dest, router, stretch, now)
             if router.blocked is not None:
@@ -224,21 +256,33 @@ class Forwarding:
         """Stage the Forward frame of a pass and its copies; False when the log has no room for it now."""
         core = self._core
         groups: list[Group] = []
-        staged: list[tuple[Router, Slot, list[Item], int, tuple[int, int]]] = []
+        staged: list[tuple[Router, Slot, Copies, int]] = []
         firsts: dict[Slot, int] = {}
         floors: dict[Slot, int] = {}
         for stretch, routers in chosen:
             landings = []
+            # Times never fall in a source either, so who stands below its first record raises none.
+            begins_ts = stretch.records[0].ts if stretch.records else now
+            parts: dict[tuple[bool, bool], list[Cut | int]] = {}
+            made: dict[tuple[int, int, bool, bool], Copies] = {}
             for router, dest in routers:
-                first = firsts.get(dest, dest.tip + 1)
-                floor = floors.get(dest)
-                floor = _last_ts(dest) if floor is None else floor
-                items, sizes = _items(stretch, router, first, floor)
-                raised = bool(stretch.records) and floor > stretch.records[0].ts
-                landings.append(Landing(router.number, first, floor if raised else 0))
-                staged.append((router, dest, items, stretch.to, sizes))
-                firsts[dest] = first + stretch.lost + len(stretch.records)
-                floors[dest] = max([floor, *(item.ts for item in items if isinstance(item, Run))])
+                first = firsts.get(dest)
+                if first is None:
+                    first, floor = dest.tip + 1, _last_ts(dest)
+                else:
+                    floor = floors[dest]
+                raised = floor if floor > begins_ts else 0
+                kept = router.spec.preserve_node, router.spec.preserve_tag
+                key = first, raised, *kept
+                copied = made.get(key)
+                if copied is None:
+                    if kept not in parts:
+                        parts[kept] = cut(stretch.found(), *kept)
+                    copied = made[key] = copies(parts[kept], first, raised)
+                landings.append(Landing(router.number, first, raised))
+                staged.append((router, dest, copied, stretch.to))
+                firsts[dest] = first + copied.seqs
+                floors[dest] = copied.last_ts or floor
             groups.append(Group(stretch.to, stretch.lost, stretch.ranges(), landings))
         flags, count, tail = self._carried(slot, chosen)
         body = encode_forward_head(groups, now) + tail
@@ -256,9 +300,8 @@ class Forwarding:
                 router.blocked = why
             return False
         end = core.wal.stage(slot.shard, FrameType.FORWARD, flags, count, slot.topic.id, 0, now, body)
-        for router, dest, items, to, sizes in staged:
-            change = StagedForward(dest, router, slot.shard, items, to, now, sizes, self._applied)
-            self._land(slot, change, end, to, now)
+        for router, dest, copied, to in staged:
+            self._land(slot, StagedForward(dest, router, slot.shard, copied, to, now, self._applied), end, to, now)
         return True
 
     def _carried(self, slot: Slot, chosen: list[tuple[Stretch, Chosen]]) -> tuple[int, int, bytes]:
@@ -279,29 +322,28 @@ class Forwarding:
 
     def _land(self, slot: Slot, change: StagedForward, end: int, to: int, now: int) -> None:
         """Queue copies in their dest."""
-        core, dest = self._core, change.slot
-        router = change.router
+        core, dest, count = self._core, change.slot, change.copies.seqs
         self.forwards.outstanding += 1
         if dest.config.durability is Durability.EPHEMERAL:
-            reserved = core.ephemeral.stage(dest, change, change.count)
+            reserved = core.ephemeral.stage(dest, change, count)
             assert reserved, "its seqs were reserved before"
         elif dest.shard == slot.shard:
             if dest.quiet:
                 dest.quiet = False
                 dest.wake_lsn = end
-            dest.logged = dest.tip + change.count
+            dest.logged = dest.tip + count
             core.commit.add(change, end, sync=dest.config.durability is Durability.FSYNC)
         else:
             change.sync_lsn = NEVER
-            dest.logged = dest.tip + change.count
+            dest.logged = dest.tip + count
             dest.queue(change)
             synced: Ticket[bool] = Ticket()
             synced.on_done = lambda ticket: None if ticket.error is not None else core.commit.land(change)
             core.commit.wait_durable(slot, end, synced, True)
-        router.tip = to
-        records, size = change.sizes
-        dest.tip += change.count
-        dest.staged_records += records
+        change.router.tip = to
+        size = change.copies.size
+        dest.tip += count
+        dest.staged_records += change.copies.records
         dest.staged_bytes += size
         core.catalog.bytes_staged += size
         dest.last_write_ms = now
@@ -320,7 +362,7 @@ def _is_harmless(slot: Slot) -> bool:
     caps = bool(config.cap_records or config.cap_bytes)
     for change in slot.pending or ():
         if isinstance(change, StagedAppend | StagedForward | StagedCopies):
-            if caps or (isinstance(change, StagedForward) and change.loses):
+            if caps or (isinstance(change, StagedForward) and change.copies.loses):
                 return False
         elif not isinstance(change, CREATES_NOTHING):
             return False
@@ -332,19 +374,9 @@ def _last_ts(dest: Slot) -> int:
     for change in reversed(dest.pending or ()):
         if isinstance(change, StagedAppend | StagedCopies):
             return change.ts
-        if isinstance(change, StagedForward) and change.last_ts:
-            return change.last_ts
+        if isinstance(change, StagedForward) and change.copies.last_ts:
+            return change.copies.last_ts
     return dest.topic.last_write_ts or 0
-
-
-def _items(stretch: Stretch, router: Router, first: int, floor: int) -> tuple[list[Item], tuple[int, int]]:
-    """The copies of a stretch for one dest, and how many records and bytes they are."""
-    spec = router.spec
-    found: list[Record | int] = [stretch.lost] if stretch.lost else []
-    found += stretch.records
-    items = copies(found, first, floor, spec.preserve_node, spec.preserve_tag)
-    size = sum(record.size(spec.preserve_node, spec.preserve_tag) for record in stretch.records)
-    return items, (len(stretch.records), size)
 
 
 def _room(

@@ -19,7 +19,7 @@ from engine.formats.append import decode_append_body
 from engine.formats.forward import Group, decode_forward, decode_router_drop, decode_router_put
 from engine.fragment import Rendered
 from engine.fs import Fs
-from engine.routers.copies import Record, carried, copies, gather
+from engine.routers.copies import Record, carried, copies, cut, gather
 from engine.routers.router import Router, spec_of
 from engine.store.recovery import Frame
 from engine.topic.history import NotCached
@@ -93,8 +93,8 @@ class Rerouting:
         topic, spec = slot.topic, router.spec
         if total and first > topic.head + 1:
             topic.apply_gap(topic.head + 1, first - 1, self._reason_of(topic.id), ts)
-        items = copies(records, first, floor, spec.preserve_node, spec.preserve_tag)
-        apply_copies(self._catalog, slot, router, items, to, ts)
+        made = copies(cut(records, spec.preserve_node, spec.preserve_tag), first, floor)
+        apply_copies(self._catalog, slot, router, made.items, to, ts)
         if total:
             slot.quiet = False
             slot.reserved = 0

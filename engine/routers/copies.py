@@ -4,8 +4,9 @@
     └──── anew for each dest ────┘ └─ kept or not ─┘     └─ kept ─┘     └─ kept or not ─┘
 
 `take` says what one pass copies, `gather` finds the same records again from the positions in the log, `carried` in the
-bytes that came with them. `copies` makes runs of them that a dest applies one by one: records of one time, since that
-is what a batch has. What of a range is not there any more is a loss, and as many seqs of the dest are a gap.
+bytes that came with them. `cut` leaves of them what all dests get alike, and `copies` puts the rest in front: runs that
+a dest applies one by one, records of one time, since that is what a batch has. What of a range is not there any more is
+a loss, and as many seqs of the dest are a gap.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.types import Match
 
 SCAN_MAX: Final = 10_000
 """Records that one pass examines, whatever it copies."""
+_BARE: Final = (0, 0, 0)
 
 
 class Record(NamedTuple):
@@ -58,6 +60,47 @@ class Run(NamedTuple):
 
 Item: TypeAlias = Run | int
 """Copies, or so many seqs that are lost."""
+Column: TypeAlias = "array[int] | None"
+"""Lengths of a part in each record; None where no record has it."""
+
+
+class Cut(NamedTuple):
+    """Records in a row that have one time, without what is anew in each dest."""
+
+    ts: int
+    hops: int
+    """Of the copies."""
+    rests: list[bytes]
+    """What follows the seq and the time in each of them."""
+    lens: tuple[Column, Column, Column]
+    """Of their node, meta and tag parts."""
+
+    @property
+    def size(self) -> int:
+        """What the copies count for."""
+        size = sum(map(len, self.rests)) - len(self.rests) * len(b'"data":}')
+        for column, fixed in zip(self.lens, (NODE_FIXED + 2, META_FIXED, TAG_FIXED + 2), strict=True):
+            if column is not None:
+                size -= fixed * (len(column) - column.count(0))
+        return size
+
+
+class Copies(NamedTuple):
+    """What a dest gets of a stretch; dests that would get the same bytes share it."""
+
+    items: list[Item]
+    seqs: int
+    """Seqs that it takes, lost ones included."""
+    records: int
+    size: int
+    """What the records count for."""
+    last_ts: int
+    """The `$ts` of the last record, 0 when there is none."""
+
+    @property
+    def loses(self) -> bool:
+        """Whether it lets the dest age: a gap does, at the time of the frame."""
+        return self.seqs > self.records
 
 
 class Stretch(NamedTuple):
@@ -68,6 +111,10 @@ class Stretch(NamedTuple):
     records: list[Record]
     by_position: bool
     """Whether the log is going to have all of them where its frames are read again."""
+
+    def found(self) -> list[Record | int]:
+        """The records, behind the losses in front of them."""
+        return [self.lost, *self.records] if self.lost else list(self.records)
 
     def ranges(self) -> tuple[Range, ...]:
         """The seqs of the records."""
@@ -142,13 +189,18 @@ def _records(topic: Topic, hops: Hops | None, first: int, last: int) -> Iterator
         part, offset = tail.at(block, seq - block.first_seq)
         data, bounds = part.whole()
         columns = (part.node_lens, part.meta_lens, part.tag_lens)
+        is_bare = columns == (None, None, None)
+        ts = part.first_ts if part.first_ts == part.last_ts else 0
         count, until = (0, last) if hops is None else hops.at(seq)
         for place in range(offset, offset + min(part.count - offset, last - seq + 1, block.last_seq - seq + 1)):
             if seq > until and hops is not None:
                 count, until = hops.at(seq)
             fragment = bytes(data[bounds[place] : bounds[place + 1] - 1])
-            node, meta, tag = (0 if lens is None else lens[place] for lens in columns)
-            yield Record(seq, ts_of(fragment, 0), count, fragment, (node, meta, tag)), in_log
+            lens = _BARE
+            if not is_bare:
+                node, meta, tag = (0 if column is None else column[place] for column in columns)
+                lens = (node, meta, tag)
+            yield Record(seq, ts or ts_of(fragment, 0), count, fragment, lens), in_log
             seq += 1
 
 
@@ -196,43 +248,62 @@ def carried(rendered: Rendered, ranges: Iterable[Range]) -> list[Record | int]:
     return found
 
 
-def copies(records: Iterable[Record | int], first_seq: int, floor: int, keep_node: bool, keep_tag: bool) -> list[Item]:
-    """The copies of records for a dest, from `first_seq` on."""
-    items: list[Item] = []
-    seq, pending = first_seq, list[Record]()
-    key = (0, 0)
+def cut(records: Iterable[Record | int], keep_node: bool, keep_tag: bool) -> list[Cut | int]:
+    """What all dests get alike that keep the same of these records."""
+    parts: list[Cut | int] = []
+    pending: list[Record] = []
     for record in records:
+        if pending and (isinstance(record, int) or record.ts != pending[0].ts or record.hops != pending[0].hops):
+            parts.append(_cut(pending, keep_node, keep_tag))
+            pending = []
         if isinstance(record, int):
-            if pending:
-                items.append(_run(pending, seq, key, keep_node, keep_tag))
-                seq, pending = seq + len(pending), []
-            items.append(record)
-            seq += record
-            continue
-        now = (max(record.ts, floor), record.hops + 1)
-        floor = now[0]
-        if pending and now != key:
-            items.append(_run(pending, seq, key, keep_node, keep_tag))
-            seq, pending = seq + len(pending), []
-        key = now
-        pending.append(record)
-    if pending:
-        items.append(_run(pending, seq, key, keep_node, keep_tag))
-    return items
-
-
-def _run(records: list[Record], first_seq: int, key: tuple[int, int], keep_node: bool, keep_tag: bool) -> Run:
-    ts, hops = key
-    parts: list[bytes] = []
-    for seq, (own_seq, own_ts, _, fragment, (node, _, tag)) in enumerate(records, first_seq):
-        begin = PREFIX_FIXED + digits(own_seq) + digits(own_ts) + (0 if keep_node else node)
-        if keep_tag or not tag:
-            parts.append(b'{"$seq":%d,"$ts":%d,%b' % (seq, ts, fragment[begin:]))
+            parts.append(record)
         else:
-            parts.append(b'{"$seq":%d,"$ts":%d,%b}' % (seq, ts, fragment[begin : -1 - tag]))
-    columns = [array("I", [record.lens[which] for record in records]) for which in range(3)]
-    nodes = columns[0] if keep_node and any(columns[0]) else None
-    metas = columns[1] if any(columns[1]) else None
-    tags = columns[2] if keep_tag and any(columns[2]) else None
-    strides = array("I", [len(part) + 1 for part in parts])
-    return Run(Rendered(b",".join(parts), strides, nodes, metas, tags), ts, hops)
+            pending.append(record)
+    if pending:
+        parts.append(_cut(pending, keep_node, keep_tag))
+    return parts
+
+
+def _cut(records: list[Record], keep_node: bool, keep_tag: bool) -> Cut:
+    rests: list[bytes] = []
+    _, ts, hops, *_ = records[0]
+    begin_fixed = PREFIX_FIXED + digits(ts)
+    for seq, _, _, fragment, (node, _, tag) in records:
+        begin = begin_fixed + digits(seq) + (0 if keep_node else node)
+        rests.append(fragment[begin:] if keep_tag or not tag else fragment[begin : -1 - tag] + b"}")
+    columns: list[Column] = [None, None, None]
+    for which, kept in enumerate((keep_node, True, keep_tag)):
+        if kept and any(record.lens[which] for record in records):
+            columns[which] = array("I", [record.lens[which] for record in records])
+    nodes, metas, tags = columns
+    return Cut(ts, hops + 1, rests, (nodes, metas, tags))
+
+
+def copies(parts: Iterable[Cut | int], first_seq: int, floor: int) -> Copies:
+    """The copies for a dest, from `first_seq` on, none of them older than `floor`."""
+    items: list[Item] = []
+    seq, records, size, last_ts = first_seq, 0, 0, 0
+    for part in parts:
+        if isinstance(part, int):
+            items.append(part)
+            seq += part
+            continue
+        count = len(part.rests)
+        last_ts = max(part.ts, floor)
+        items.append(Run(_rendered(part, seq, last_ts), last_ts, part.hops))
+        seq += count
+        records += count
+        size += part.size
+    return Copies(items, seq - first_seq, records, size, last_ts)
+
+
+def _rendered(part: Cut, first_seq: int, ts: int) -> Rendered:
+    rests = part.rests
+    if len(rests) == 1:
+        fragment = b'{"$seq":%d,"$ts":%d,%b' % (first_seq, ts, rests[0])
+        return Rendered(fragment, array("I", (len(fragment) + 1,)), *part.lens)
+    form = b'{"$seq":%%d,"$ts":%d,%%b' % ts
+    fragments = list(map(form.__mod__, enumerate(rests, first_seq)))
+    joined = b",".join(fragments)
+    return Rendered(joined, array("I", [len(fragment) + 1 for fragment in fragments]), *part.lens)

@@ -24,6 +24,7 @@ from tests.bench import (
     rows_queue,
     rows_router,
     rows_sse,
+    rows_start,
     servers,
 )
 from tests.bench.bare import loop_cpu_ms
@@ -64,6 +65,7 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     yield from rows_sse.run_sockets([count for count in WATCHERS if picked(rows_sse.socket_name(count))], plan)
     yield from rows_queue.run_all([row for row in rows_queue.all_rows(options.records) if picked(row.name)], plan)
     yield from rows_router.run_all([fan for fan in rows_router.FANS if picked(rows_router.row_name(fan))], plan)
+    yield from rows_start.run_all([name for name in rows_start.COMMANDS if picked(rows_start.row_name(name))], plan)
     if "queue sizes" in picks:
         yield from rows_queue.run_sizes(QUEUE_SIZES, plan)
     if picked("load records"):

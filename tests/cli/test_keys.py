@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.support import Daemon, clean_environment, run, short_directory
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table import COMMANDS
+from topics_cli.table_quick import COMMON
 
 pytestmark = pytest.mark.slow
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -97,3 +98,75 @@ def test_the_script_falls_through_to_the_full_program(installed: Path) -> None:
 def test_the_daemon_of_the_wheel_says_its_version(installed: Path) -> None:
     done = _run(installed / "bin/topicsd", "--version", PATH="/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
+
+
+def _bundle(installed: Path) -> Path:
+    (package,) = installed.glob("lib/*/site-packages/topics_cli")
+    return package / "__pycache__" / f"quick.{sys.implementation.cache_tag}.bin"
+
+
+def _modules(installed: Path, shared: Daemon, *words: str) -> tuple[int, dict[str, str]]:
+    """Run the script by hand in its way; its exit status, and which loader every module of ours came from."""
+    script = (
+        "import sys, posix; posix._exit = lambda code: (print({name: type(module.__spec__.loader).__name__ for name, "
+        "module in sys.modules.items() if name.startswith('topics_cli.')}), sys.exit(code)); "
+        f"sys.argv = {[str(installed / 'bin/topics'), *words]!r}; exec(compile(open(sys.argv[0]).read(), 'x', 'exec'))"
+    )
+    done = subprocess.run(
+        [installed / "bin/python3", "-I", "-S", "-c", script],
+        env={"TOPICS_SOCKET": shared.socket},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not done.stderr, done
+    found: dict[str, str] = ast.literal_eval(done.stdout.splitlines()[-1])
+    return done.returncode, found
+
+
+def test_quick_commands_get_all_their_modules_out_of_one_file(installed: Path, shared: Daemon) -> None:
+    shared.ok("write", "bundled", "x")
+    assert _run(installed / "bin/topics", "get", "bundled", "1", TOPICS_SOCKET=shared.socket).returncode == 0
+    assert _bundle(installed).is_file()
+    for words in (["get", "bundled", "1"], ["tail", "bundled"], ["write", "bundled", "y"], ["diff", "bundled"]):
+        code, found = _modules(installed, shared, *words)
+        assert code == 0
+        assert set(found.values()) == {"Bundle"}, found
+    assert _run(installed / "bin/topics", "get", "bundled", "99", TOPICS_SOCKET=shared.socket).returncode == 3
+
+
+def test_a_module_that_changed_is_imported_as_usual_and_the_file_made_anew(installed: Path, shared: Daemon) -> None:
+    shared.ok("write", "bundled", "x")
+    _run(installed / "bin/topics", "get", "bundled", "1", TOPICS_SOCKET=shared.socket)
+    (source,) = installed.glob("lib/*/site-packages/topics_cli/commands/get.py")
+    text = source.read_text()
+    try:
+        source.write_text(text.replace("    code = exits.DONE", "    code = 9"))
+        for loader in ("SourceFileLoader", "Bundle"):
+            code, found = _modules(installed, shared, "get", "bundled", "1")
+            assert (code, found["topics_cli.commands.get"]) == (9, loader)
+    finally:
+        source.write_text(text)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "foreign", "old", "directory"])
+def test_a_file_that_is_none_costs_time_and_nothing_else(installed: Path, shared: Daemon, damage: str) -> None:
+    shared.ok("write", "bundled", "x")
+    program, path = installed / "bin/topics", _bundle(installed)
+    _run(program, "get", "bundled", "1", TOPICS_SOCKET=shared.socket)
+    data = path.read_bytes()
+    if damage == "directory":
+        path.unlink()
+        path.mkdir()
+    else:
+        other = data.replace(sys.version.encode(), b"?" * len(sys.version))
+        path.write_bytes({"empty": b"", "cut": data[:100], "foreign": b"\x80no", "old": other}[damage])
+    try:
+        done = _run(program, "get", "bundled", "1", "--raw", TOPICS_SOCKET=shared.socket)
+        assert (done.returncode, done.stdout, done.stderr) == (0, '"x"\n', "")
+        if damage != "directory":
+            assert path.read_bytes() == data
+    finally:
+        if path.is_dir():
+            path.rmdir()
+        assert not list(path.parent.glob("quick.*.bin.*"))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from topics_cli import app, full
 from topics_cli.options import FLAG, Command, read_duration, read_rate, read_size
 from topics_cli.parse import maybe_parse
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table import COMMANDS
+from topics_cli.table_quick import COMMON
 
 PLAIN = [command for command in COMMANDS.values() if not command.passes_through]
 WORDS = [

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import HARD, PYTHON, ROOT, clean_environment
+from topics_cli.bundle import MODULES
 from topics_cli.cut import bare_data, end_of, number, seq_of, text_of, text_to_json, texts, ts_of
 from topics_cli.exits import Failure
 from topics_cli.framing import LENGTH, LINE, NULL, Cutter, frame
@@ -17,6 +18,7 @@ from topics_cli.pages import read_json_page, read_page
 from topics_cli.rawjson import NotJson, check, elements, maybe_pick, members, read_pointer
 from topics_cli.render import read_template
 from topics_cli.table import COMMANDS
+from topics_cli.table_quick import QUICK
 from topics_cli.talk import escape
 from topics_cli.times import read_time
 from topics_cli.where import Where, find
@@ -179,7 +181,7 @@ CALLS = {
 
 
 def test_the_fast_commands_are_those_that_must_be() -> None:
-    assert {command.name for command in COMMANDS.values() if command.is_light} == set(CALLS)
+    assert {command.name for command in COMMANDS.values() if command.is_light} == set(QUICK) == set(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -187,14 +189,17 @@ def test_the_fast_commands_start_without_anything_heavy(name: str) -> None:
     words = [name, "t", *CALLS[name]]
     heavy = (
         "typer rich httpx anyio msgspec click pydantic json re enum typing collections dataclasses argparse socket ssl "
-        "asyncio subprocess threading logging inspect pathlib importlib.metadata difflib hypothesis engine"
+        "asyncio subprocess threading logging inspect pathlib encodings.idna importlib.metadata difflib "
+        "hypothesis engine"
     )
     script = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); from topics_cli.app import main; code = main({words!r}); "
-        f"print(code, sorted(set(sys.modules) & set({heavy.split()!r})))"
+        f"print(code, sorted(set(sys.modules) & set({heavy.split()!r})), "
+        f"[name for name in sys.modules if name.startswith('topics_cli') and name not in {MODULES!r}])"
     )
-    environment = {**clean_environment(), "TOPICS_SOCKET": "/nowhere/at/all"}
-    done = subprocess.run(
-        [PYTHON, "-I", "-S", "-c", script], env=environment, capture_output=True, timeout=20, check=False
-    )
-    assert done.stdout == b"69 []\n", done
+    for place in ({"TOPICS_SOCKET": "/nowhere/at/all"}, {"TOPICS_URL": "http://127.0.0.1:9"}):
+        environment = {**clean_environment(), **place}
+        done = subprocess.run(
+            [PYTHON, "-I", "-S", "-c", script], env=environment, capture_output=True, timeout=20, check=False
+        )
+        assert done.stdout == b"69 [] []\n", done

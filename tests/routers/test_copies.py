@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.commands import Batch
 from engine.fragment import payload_bytes, render
-from engine.routers.copies import Record, Run, carried, carry, copies, gather, take
+from engine.routers.copies import Record, Run, carried, carry, copies, cut, gather, take
 from engine.topic.state import Topic
 from engine.types import Match, Reason, TopicConfig
 
@@ -38,7 +38,10 @@ def test_copies_are_the_same_bytes_behind_another_beginning() -> None:
     assert (stretch.to, stretch.lost, len(stretch.records), stretch.by_position) == (15, 0, 15, True)
     for keep_node, keep_tag in ((True, True), (False, True), (True, False), (False, False)):
         seq = 96
-        for item in copies(stretch.records, seq, 0, keep_node, keep_tag):
+        made = copies(cut(stretch.found(), keep_node, keep_tag), seq, 0)
+        assert (made.seqs, made.records, made.last_ts, made.loses) == (15, 15, 1009, False)
+        assert made.size == sum(record.size(keep_node, keep_tag) for record in stretch.records)
+        for item in made.items:
             assert isinstance(item, Run)
             records = json.loads(b"[" + item.rendered.fragments + b"]")
             sizes = payload_bytes(item.rendered, seq, item.ts)
@@ -58,8 +61,25 @@ def test_copies_are_the_same_bytes_behind_another_beginning() -> None:
 
 def test_times_are_raised_to_the_floor_and_never_fall() -> None:
     stretch = take(a_topic(), None, 0, 2000, **ALL)
-    times = [item.ts for item in copies(stretch.records, 1, 1005, True, True) if isinstance(item, Run)]
-    assert times == [1005, 1006, 1007, 1008, 1009]
+    made = copies(cut(stretch.found(), True, True), 1, 1005)
+    times = [item.ts for item in made.items if isinstance(item, Run) for _ in range(len(item.rendered))]
+    assert times == [1005] * 9 + [1006, 1007, 1007, 1008, 1009, 1009]
+    shown = json.loads(b"[%b]" % b",".join(item.rendered.fragments for item in made.items if isinstance(item, Run)))
+    assert [record["$ts"] for record in shown] == times
+    assert made.last_ts == 1009
+    assert copies(cut(stretch.found(), True, True), 1, 2000).last_ts == 2000
+
+
+def test_records_of_one_time_are_one_run_unless_they_were_forwarded_more_often() -> None:
+    records = [
+        Record(seq, 7, seq // 3, b'{"$seq":%d,"$ts":7,"data":%d}' % (seq, seq), (0, 0, 0)) for seq in range(1, 7)
+    ]
+    made = copies(cut([2, *records[:1], 1, *records[1:]], True, True), 10, 0)
+    runs = [item if isinstance(item, int) else (item.hops, item.rendered.fragments) for item in made.items]
+    first, second = b'{"$seq":12,"$ts":7,"data":1}', b'{"$seq":14,"$ts":7,"data":2}'
+    assert runs[:4] == [2, (1, first), 1, (1, second)]
+    assert [run[0] for run in runs[4:] if isinstance(run, tuple)] == [2, 3]
+    assert (made.seqs, made.records, made.loses) == (9, 6, True)
 
 
 def test_records_are_found_again_by_position_and_in_what_was_carried() -> None:
@@ -80,7 +100,7 @@ def test_what_is_gone_is_counted_where_it_was() -> None:
     topic.apply_gap(3, 4, Reason.CORRUPTION)
     found = gather(topic, ranges)
     assert [item if isinstance(item, int) else item.seq for item in found] == [1, 2, 2, *range(5, 16)]
-    items = copies(found, 1, 0, True, True)
+    items = copies(cut(found, True, True), 1, 0).items
     assert sum(item if isinstance(item, int) else len(item.rendered) for item in items) == 15
     assert gather(None, ranges) == [15]
 

@@ -142,7 +142,7 @@ def _losses_of_the_source_not_said(patch: Patch) -> None:
 def _times_not_raised_by_a_start(patch: Patch) -> None:
     """A copy would come back with another `$ts` than it was seen with."""
     old = copies
-    patch.setattr(rerouting_module, "copies", lambda records, first, _floor, *keep: old(records, first, 0, *keep))
+    patch.setattr(rerouting_module, "copies", lambda parts, first, _floor: old(parts, first, 0))
 
 
 @_mutant("fan-out")

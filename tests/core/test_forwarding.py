@@ -1,0 +1,162 @@
+"""Passes by hand: what one pass and one slice do, whose turn it is, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from engine.commands import Batch
+from engine.core import forwarding
+from engine.core.catching import Behind
+from engine.formats.forward import Group, encode_forward_head
+from engine.limits import MIB, EngineSettings
+from engine.routers.copies import Stretch, take
+from engine.routers.router import Router, RouterSpec
+from engine.types import Discard
+from tests.core.hand import SMALL, Hand, records
+
+ROOMY = EngineSettings(**{**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__}, "cache_bytes": 64 * MIB})
+
+
+def fan(dests: int, *, ahead: int = 0) -> tuple[Hand, list[Router]]:
+    """A source with so many dests, of which dest i has i × `ahead` records of its own."""
+    hand = Hand(settings=ROOMY)
+    hand.create("source")
+    for number in range(dests):
+        hand.create(f"d{number}")
+        if ahead * number:
+            hand.write(f"d{number}", *range(ahead * number))
+        hand.take(hand.core.routers.put(f"r{number}", "source", f"d{number}", RouterSpec()))
+    while hand.core.route():
+        pass
+    return hand, [hand.core.catalog.routers.by_name[f"r{number}"] for number in range(dests)]
+
+
+def counting(taken: list[int]) -> Callable[..., Stretch]:
+    """`take`, and how many records it took."""
+
+    def counted(*args: Any, **more: Any) -> Stretch:
+        stretch = take(*args, **more)
+        taken.append(len(stretch.records))
+        return stretch
+
+    return counted
+
+
+def route(hand: Hand) -> int:
+    """Slices until nothing is left."""
+    slices = 1
+    while hand.core.route():
+        slices += 1
+    return slices
+
+
+def frames(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many dests each Forward of the test is for, as they are made."""
+    made: list[int] = []
+
+    def encode(groups: list[Group], ts: int) -> bytes:
+        made.append(sum(len(group.landings) for group in groups))
+        return encode_forward_head(groups, ts)
+
+    monkeypatch.setattr(forwarding, "encode_forward_head", encode)
+    return made
+
+
+def test_one_frame_serves_all_dests_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand, routers = fan(10)
+    made = frames(hand, monkeypatch)
+    hand.write("source", 1, 2, 3)
+    route(hand)
+    assert made == [10]
+    assert [router.cursor for router in routers] == [3] * 10
+
+
+def test_a_dest_that_is_asked_for_is_served_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand, routers = fan(100)
+    made = frames(hand, monkeypatch)
+    hand.write("source", 1)
+    hand.core.catching.check(["d99"])
+    assert made == [forwarding.DESTS_MAX], "one pass, with the one that is wanted in it"
+    assert routers[99].cursor == 1
+    assert sum(router.cursor for router in routers) == forwarding.DESTS_MAX
+    hand.core.catching.check(["d99"])
+    assert len(made) == 1, "it lacks nothing any more"
+    route(hand)
+    assert sum(router.cursor for router in routers) == 100
+    assert sum(made) == 100, "nobody is served twice"
+
+
+def test_a_write_waits_for_one_slice_however_many_dests_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand, _ = fan(100)
+    made = frames(hand, monkeypatch)
+    hand.write("source", 1)
+    clock = hand.core.commit.clock
+    old, looks = clock.boot_ns, count()
+    monkeypatch.setattr(clock, "boot_ns", lambda: old() + next(looks) * 1_000_000)  # each look is a millisecond later
+    assert hand.core.route(), "there is more, and others have the loop first"
+    assert made == [forwarding.DESTS_MAX]
+    assert route(hand) == 3
+    assert sum(made) == 100
+
+
+def test_a_pass_is_bounded_in_records_copies_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for dests, data, most in (
+        (1, 1, forwarding.RECORDS_MAX),
+        (32, 1, forwarding.COPIES_MAX // 32),
+        (4, "x" * 4000, forwarding.BYTES_MAX // 4 // 4000),
+    ):
+        hand, routers = fan(dests)
+        taken: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(forwarding, "take", counting(taken))
+            hand.write("source", *[data] * 500)
+            route(hand)
+        assert sum(taken) == 500
+        assert most * 0.9 <= max(taken) <= most
+        assert {router.cursor for router in routers} == {500}
+
+
+def test_dests_with_other_seqs_and_other_wishes_get_what_is_theirs() -> None:
+    hand, _ = fan(5, ahead=7)
+    hand.take(hand.core.routers.put("bare", "source", "b", RouterSpec(preserve_tag=False, preserve_node=False)))
+    hand.take(hand.core.append("source", Batch.of([1, 2], tags=["t", None], nodes=[None, "n"])))
+    route(hand)
+    hand.settle()
+    for number in range(5):
+        shown = records(hand.page(f"d{number}", from_seq=7 * number, include_tags=True))
+        assert [(one["$seq"], one["data"], one.get("$tag"), one.get("$node")) for one in shown] == [
+            (7 * number + 1, 1, "t", None),
+            (7 * number + 2, 2, None, "n"),
+        ]
+    shown = records(hand.page("b", include_tags=True))
+    assert [sorted(one) for one in shown] == [["$seq", "$ts", "data"]] * 2
+
+
+def test_who_asks_for_a_dest_that_is_full_does_not_wait_and_others_go_on() -> None:
+    hand, routers = fan(3)
+    hand.create("full", cap_records=1, discard=Discard.REJECT)
+    hand.take(hand.core.routers.put("rf", "source", "full", RouterSpec()))
+    hand.write("source", 1, 2)
+    hand.core.catching.check(["full", "d1"])
+    assert hand.core.routers.get("rf").blocked == "topic_full"
+    assert [router.cursor for router in routers] == [2, 2, 2]
+
+
+def test_who_asks_while_passes_are_held_waits_for_them() -> None:
+    hand, routers = fan(2)
+    hand.write("source", 1)
+    hand.core.forwarding.forwards.held = True
+    with pytest.raises(Behind) as behind:
+        hand.core.catching.check(["d1"])
+    ticket = behind.value.job.ticket
+    hand.core.catching.look()
+    assert [ticket.done, routers[1].cursor] == [False, 0]
+    hand.core.forwarding.forwards.held = False
+    route(hand)
+    hand.core.catching.look()
+    assert [ticket.done, routers[1].cursor] == [True, 1]
+    assert routers[1].cursor == 1
