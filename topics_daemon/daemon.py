@@ -30,7 +30,7 @@ from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
-from topics_daemon.exchange import Link, Requester
+from topics_daemon.exchange import Joins, Link, Requester
 from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
@@ -141,8 +141,8 @@ class Daemon:
         """How many of them there are from each address."""
         self.http2_requests = 0
         """Requests of all connections of HTTP/2 that are open."""
-        self.unsettled: list[Link] = []
-        """Connections with several answers to join at the end of the tick."""
+        self.unsettled: list[Joins] = []
+        """Who has several answers to join at the end of the tick."""
         self.coarse_s = loop.time()
         """The loop's time as of the last look at the deadlines."""
         self.read_memo: dict[bytes, tuple[PageRequest, int]] = {}
@@ -158,7 +158,7 @@ class Daemon:
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
-        self._turn_due = self._reads_due = False
+        self._turn_due = self._turning = self._reads_due = False
         self._window_s = 0.0
         """How long a turn waits for more requests to join it, while the daemon is pressed."""
         self._answered = 0
@@ -289,6 +289,12 @@ class Daemon:
             else:
                 self.loop.call_soon(self._turn)
 
+    def join(self, whose: Joins) -> None:
+        """Let go at the end of this tick what somebody has brought together until then."""
+        self.unsettled.append(whose)
+        if not self._turning:
+            self.wake()
+
     def drain(self, *names: str) -> None:
         """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
         if not self.drained:
@@ -320,7 +326,9 @@ class Daemon:
         if core is None or self._syncer is None:
             return
         try:
+            self._turning = True
             core.turn()
+            self._turning = False
             self._go_on(core)
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             self.bug(error)
@@ -388,7 +396,9 @@ class Daemon:
         if error is not None:
             self.log.error("sync failed", shard=job.shard, error=error)
         try:
+            self._turning = self._syncer is not None
             self.core.sync_done(job, error)
+            self._turning = False
             if self.core.parking:
                 self.wake()
             if self._syncer is not None:

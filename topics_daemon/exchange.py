@@ -118,15 +118,19 @@ class Requester(Protocol):
         ...
 
 
-class Link(Protocol):
-    """A connection of any version of HTTP, as the daemon sees it."""
-
-    @property
-    def transport(self) -> asyncio.Transport: ...
+class Joins(Protocol):
+    """Whoever lets what one tick brings leave together."""
 
     def flush(self) -> None:
         """The tick ends: let go what it brought."""
         ...
+
+
+class Link(Joins, Protocol):
+    """A connection of any version of HTTP, as the daemon sees it."""
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
 
     def check(self, now: float) -> None:
         """Enforce the deadlines; called by the daemon's coarse timer."""

@@ -445,8 +445,7 @@ class Connection(asyncio.Protocol):
         if len(pending) > 1 or self._inbuf or self.phase is WAIT or not self.reading:
             if not self._daemon_waits:
                 self._daemon_waits = True
-                self.daemon.unsettled.append(self)
-                self.daemon.wake()
+                self.daemon.join(self)
             return
         self.flush()
 

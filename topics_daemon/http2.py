@@ -297,8 +297,7 @@ class Connection(asyncio.Protocol):
         self._noted[request] = None
         if not self._flush_due:
             self._flush_due = True
-            self.daemon.unsettled.append(self)
-            self.daemon.wake()
+            self.daemon.join(self)
 
     def inform(self, number: int) -> None:
         """Say that the body may come."""

@@ -6,9 +6,9 @@ what keeps a socket within bounds.
 - **In.** Messages are taken one after the other, at most `SLICE` before the loop sees to others; while too many
   commands are on their way, or the client does not take its answers, nothing more is read. A message that does not
   become whole in time, or too many large ones at once in the daemon, end the socket.
-- **Out.** Answers to commands are written as they are there. What subscriptions deliver is queued as positions, not as
-  messages: when `MESSAGES_WAITING_MAX` messages (or `AHEAD_BYTES`) wait to be sent, delivery pauses until the client
-  has taken them, and goes on from the log.
+- **Out.** Answers to commands that one tick brings leave with one write, in front of any record. What subscriptions
+  deliver is queued as positions, not as messages: when `MESSAGES_WAITING_MAX` messages (or `AHEAD_BYTES`) wait to be
+  sent, delivery pauses until the client has taken them, and goes on from the log.
 - **Life.** After `SILENCE_S` without a word in either direction the server pings; a client that then says nothing for
   as long again, or takes nothing of what waits for it, is cut.
 
@@ -79,6 +79,7 @@ class Socket:
         "_closing_since",
         "_inbox",
         "_inbox_bytes",
+        "_out",
         "_partial",
         "_partial_since",
         "_pinged_s",
@@ -112,6 +113,8 @@ class Socket:
         self._partial_since = 0.0
         self._buffered = 0
         """What it counts among the bodies of all requests."""
+        self._out: list[bytes] = []
+        """Messages, framed, that leave together at the end of the tick."""
         self._waiting = 0
         """Messages written since the connection is not taking them at once."""
         self._pinged_s = 0.0
@@ -129,7 +132,7 @@ class Socket:
         connection.become_stream(self)
         # Told of the first byte that does not leave at once: only so the messages that wait can be counted.
         connection.transport.set_write_buffer_limits(high=0)
-        self._flush()
+        self._write_own()
 
     # -- in --------------------------------------------------------------------------------------------------------
 
@@ -141,7 +144,8 @@ class Socket:
             self._protocol.receive_data(data)
             self._collect()
             self._advance()
-            self._flush()
+            self.flush()
+            self._write_own()
         except Exception as error:  # noqa: BLE001  # a bug costs one socket, not the daemon
             self.daemon.internal_error(error)
             self.close(CloseCode.INTERNAL_ERROR, "a bug in the daemon")
@@ -197,6 +201,10 @@ class Socket:
         if not left and self._inbox:
             self.go_on()
         self._count_buffered()
+        self._look_at_reading()
+
+    def _look_at_reading(self) -> None:
+        """Read from the client, or not: not while what it has sent waits, or what it was answered."""
         reads = not self._inbox and self._waiting < MESSAGES_WAITING_MAX
         if reads is not self._reading and not self.connection.is_gone():
             self._reading = reads
@@ -206,7 +214,8 @@ class Socket:
                 self.connection.transport.pause_reading()
 
     def _may_take(self) -> bool:
-        return self._waiting < MESSAGES_WAITING_MAX and len(self.commands) < COMMANDS_MAX and not self._closing_since
+        waiting = self._waiting + len(self._out) if self._waiting else 0
+        return waiting < MESSAGES_WAITING_MAX and len(self.commands) < COMMANDS_MAX and not self._closing_since
 
     def go_on(self) -> None:
         """Look at the inbox again, but not here: this may be inside of the engine's turn."""
@@ -222,11 +231,27 @@ class Socket:
     # -- out -------------------------------------------------------------------------------------------------------
 
     def send(self, payload: bytes) -> None:
-        """Write one message."""
-        self.send_frames(text_frame(payload), 1)
+        """Write one message, at the end of the tick."""
+        if self._closing_since or self._announced:
+            return
+        if not self._out:
+            self.daemon.join(self)
+        self._out.append(text_frame(payload))
+
+    def flush(self) -> None:
+        """The tick ends: write the messages that it brought."""
+        if self._out:
+            out, self._out = self._out, []
+            self._write(out[0] if len(out) == 1 else b"".join(out), len(out))
 
     def send_frames(self, frames: bytes, count: int) -> None:
-        """Write messages that are framed already."""
+        """Write messages that are framed already, behind those that wait for the end of the tick."""
+        if self._out:
+            out, self._out = self._out, []
+            frames, count = b"".join([*out, frames]), len(out) + count
+        self._write(frames, count)
+
+    def _write(self, frames: bytes, count: int) -> None:
         if self._closing_since or self._announced:
             return
         self.wrote_s = self.daemon.coarse_s
@@ -236,7 +261,7 @@ class Socket:
             self._waiting = waited + count
             self._look_at_waiting()
 
-    def _flush(self) -> None:
+    def _write_own(self) -> None:
         """Write what the protocol has to say by itself: the opening, pongs, closings."""
         for data in self._protocol.data_to_send():
             if data:
@@ -256,6 +281,7 @@ class Socket:
         self.daemon.pump.hold(self, unsent)
         if self._waiting >= MESSAGES_WAITING_MAX or unsent >= AHEAD_BYTES:
             self.commands.pause()
+            self._look_at_reading()
 
     def resume(self) -> None:
         """All that was written has been taken."""
@@ -284,7 +310,7 @@ class Socket:
         elif now - self.wrote_s > SILENCE_S and not self._waiting:
             self._pinged_s = now
             self._protocol.send_ping(b"")
-            self._flush()
+            self._write_own()
 
     def stalled(self) -> None:
         """The client has taken nothing for too long: nor would it take a word of goodbye."""
@@ -304,9 +330,10 @@ class Socket:
         """Say why, and close once the client has said goodbye, or has had its time."""
         if self._closing_since or self._announced:
             return
+        self.flush()
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(code, reason)
-        self._flush()
+        self._write_own()
         self._closing_since = self.daemon.loop.time()
         self._end()
         if not self._reading:
@@ -331,6 +358,7 @@ class Socket:
         self._announced = True
         self.commands.end()
         self._inbox.clear()
+        self._out.clear()
         self._inbox_bytes = 0
         self._partial = None
         self.daemon.buffered_bytes -= self._buffered

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw
-from websockets.frames import Frame, Opcode
 
 _BODY: Final = b"\r\n\r\n"
 
@@ -21,8 +20,13 @@ _FAILED: Final = msgspec.json.Decoder(_Failed)
 
 
 def text_frame(payload: bytes) -> bytes:
-    """A message as it goes over the wire; the same for every client."""
-    return Frame(Opcode.TEXT, payload).serialize(mask=False)
+    """A message as it goes over the wire; the same for every client (RFC 6455 §5.2: one text frame, not masked)."""
+    size = len(payload)
+    if size < 126:
+        return b"\x81%c%b" % (size, payload)
+    if size < 1 << 16:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2), payload)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8), payload)
 
 
 def said(op: bytes, request_id: bytes, shown: dict[str, object]) -> bytes:

@@ -85,7 +85,14 @@ def opened() -> tuple[Socket, Connection, Subscription]:
     loop = SimpleNamespace(time=lambda: 0.0, call_soon=lambda *call: later.append(call))
     engine = SimpleNamespace(now=lambda: 0)
     daemon: Any = SimpleNamespace(
-        coarse_s=0.0, pump=pump, timeouts=timeouts, loop=loop, buffered_bytes=0, buffer_bytes_max=1 << 30, engine=engine
+        coarse_s=0.0,
+        pump=pump,
+        timeouts=timeouts,
+        loop=loop,
+        buffered_bytes=0,
+        buffer_bytes_max=1 << 30,
+        engine=engine,
+        join=lambda _: None,
     )
     connection = Connection()
     lines = parse(handshake(), Bounds(32768, 8192, 100)).upgrade
@@ -130,11 +137,46 @@ def test_nothing_more_is_read_from_a_client_that_takes_no_answers(
     connection.blocked = True
     socket.heard(frame('{"op":"ping"}') * 20)
     assert reads(connection) is False
-    assert len(connection.written) == MESSAGES_WAITING_MAX
+    assert [written.count(b"pong") for written in connection.written] == [20], "what came at once is answered at once"
+    socket.heard(frame('{"op":"ping"}') * 20)
+    assert len(connection.written) == 1
     connection.drained()
     socket._go_on()
+    socket.flush()
+    assert [written.count(b"pong") for written in connection.written] == [20, 20]
     assert reads(connection) is True
-    assert len(connection.written) == 20
+
+
+def test_once_a_client_takes_nothing_only_four_messages_wait(opened: tuple[Socket, Connection, Subscription]) -> None:
+    socket, connection, _ = opened
+    connection.blocked = True
+    socket.heard(frame('{"op":"ping"}'))
+    socket.heard(frame('{"op":"ping"}') * 20)
+    assert sum(written.count(b"pong") for written in connection.written) == MESSAGES_WAITING_MAX
+    assert reads(connection) is False
+
+
+def test_answers_leave_together_in_front_of_records_and_of_the_goodbye(
+    opened: tuple[Socket, Connection, Subscription],
+) -> None:
+    socket, connection, _ = opened
+    for number in range(3):
+        socket.send(b'{"answer":%d}' % number)
+    assert connection.written == []
+    socket.send_frames(text_frame(b'{"record":1}'), 1)
+    assert connection.written == [
+        b"".join(text_frame(text) for text in (b'{"answer":0}', b'{"answer":1}', b'{"answer":2}', b'{"record":1}'))
+    ]
+    socket.flush()
+    assert len(connection.written) == 1, "nothing is left"
+    socket.commands._subscriptions.clear()
+    socket.send(b'{"answer":4}')
+    socket.end(410, "policy")
+    assert connection.written[1] == text_frame(b'{"answer":4}')
+    assert connection.written[2][0] == 0x88, "the closing comes last"
+    socket.send(b'{"answer":5}')
+    socket.flush()
+    assert len(connection.written) == 3
 
 
 def test_silence_is_broken_by_a_ping_and_ended_when_that_has_no_answer(
