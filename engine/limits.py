@@ -48,6 +48,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seqs listed in one delete."""
     list_page: int = 1000
     """Topics in one list page."""
+    claim: int = 1000
+    """Jobs that one claim gives, or a work stream holds (`max` is clamped to it)."""
     idempotency_keys: int = 1_000_000
     """Live idempotency keys over all topics."""
 

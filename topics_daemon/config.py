@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.limits import KIB, MAX_SHARDS, MIB, EngineSettings, Limits, OnCorruption
+from engine.queue.commands import CLAIM_MAX
 from topics_daemon.keys import CREDENTIAL, Key, merged, parse_list, read_key_file
 
 U64_MAX: Final = 2**64 - 1
@@ -174,6 +175,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _size("max_tag_bytes", _BASE.tag_bytes, "tag of one record", 1, 4096),
     _size("max_node_bytes", _BASE.node_bytes, "node of one record", 1, 4096),
     _count("max_limit", _BASE.page_records, "records in one page", 1, 100_000),
+    _count("max_claim", _BASE.claim, "jobs that one claim gives, or a work stream holds", 1, CLAIM_MAX),
     _count("max_nesting", _BASE.nesting, "depth of JSON", 8, 500),
     _count("max_connections", 4096, "connections open at once", 1, 1_000_000),
     _count("max_connections_per_peer", 3072, "connections open at once from one address; 0 = no bound"),
@@ -282,6 +284,7 @@ class Config(msgspec.Struct, frozen=True):
             tag_bytes=self["max_tag_bytes"],
             node_bytes=self["max_node_bytes"],
             page_records=self["max_limit"],
+            claim=self["max_claim"],
             nesting=self["max_nesting"],
         )
 

@@ -19,7 +19,7 @@ from engine.core.requeue import requeue as begin_requeue
 from engine.errors import TopicsError, invalid
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
-from engine.queue.commands import CLAIM_BYTES, CLAIM_MAX, Ack, Claim, Extend, Nack
+from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack
 from engine.queue.job import lease_text, parse_lease
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
@@ -214,7 +214,7 @@ def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
     in_range(read.lease_ms, "lease_ms", 0)
     wanted = Claim(
         node=read.node,
-        max=min(read.max, CLAIM_MAX),
+        max=min(read.max, daemon.limits.claim),
         lease_ms=read.lease_ms,
         match=None if read.match is None else parse_match(read.match),
         max_bytes=min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES),

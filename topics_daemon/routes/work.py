@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, Refused, invalid
-from engine.queue.commands import CLAIM_MAX, Claim
+from engine.queue.commands import Claim
 from engine.types import parse_match
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names
@@ -40,7 +40,7 @@ def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started
     check_names(query, _QUERY, [])
     claim = Claim(
         node=_node(head),
-        max=min(number(query["max"], "max"), CLAIM_MAX) if "max" in query else 1,
+        max=min(number(query["max"], "max"), daemon.limits.claim) if "max" in query else 1,
         lease_ms=number(query["lease_ms"], "lease_ms") if "lease_ms" in query else None,
         match=parse_match(query["match"]) if "match" in query else None,
         max_bytes=WORK_BYTES,
