@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 export VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark spark-zip bench-spark run serve test quick check crash crash-long soak bench conformance fmt docs lock
+.PHONY: help setup setup-spark spark-zip bench-spark run serve test quick check crash crash-long soak bench conformance fmt docs site lock
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -30,6 +30,7 @@ serve: setup ## the daemon in the foreground, on ./topics-data (ARGS="--port 400
 	@exec $(VENV)/bin/topicsd $(ARGS)
 
 check: setup ## ruff and mypy --strict
+	@echo "check: ruff, mypy --strict"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy
@@ -65,5 +66,9 @@ fmt: setup ## format, and mend what can be mended by itself
 docs: setup ## write the generated pages again: docs/reference/, the ADR index
 	@$(PY) -m scripts.docs
 
-lock: ## write requirements.lock again from pyproject.toml (UPGRADE=1 takes the newest versions)
+site: ## the documents as a site, in build/site; a link that leads nowhere is an error
+	@scripts/setup.sh --docs
+	@$(PY) -m scripts.site
+
+lock: ## write requirements*.lock again from pyproject.toml (UPGRADE=1 takes the newest versions)
 	@scripts/lock.sh

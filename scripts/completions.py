@@ -12,7 +12,8 @@ from typing import Final
 from engine.errors import Code
 from topics_cli import exits
 from topics_cli.options import FLAG, Argument, Command, Option
-from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
+from topics_cli.table import COMMANDS, CONFIG_FIELDS
+from topics_cli.table_quick import COMMON
 
 SORTS: Final = {
     "TOPIC": "topics",

@@ -20,7 +20,8 @@ from engine.types import TopicConfig
 from scripts import completions, manual
 from topics_cli import exits
 from topics_cli.options import Command, Option
-from topics_cli.table import COMMANDS, COMMON, CONFIG_FIELDS
+from topics_cli.table import COMMANDS, CONFIG_FIELDS
+from topics_cli.table_quick import COMMON
 from topics_daemon.config import SETTINGS, Kind, Setting, show
 from topics_daemon.gauges import METERS
 from topics_daemon.head import Content
@@ -209,7 +210,7 @@ def command_line_page() -> str:
         lines += [f"- {_option(option)}: {option.help}\n" for option in command.options]
         parts += ["\n", *lines] if lines else []
         if command.examples:
-            parts.append("\n" + "".join(f"    {example}\n" for example in command.examples))
+            parts.append("\n```text\n" + "".join(f"{example}\n" for example in command.examples) + "```\n")
     return "".join(parts)
 
 

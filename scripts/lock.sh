@@ -26,12 +26,20 @@ compile() { # NAME OPTIONS…: one lock file
     echo "lock: $(grep -c '==' "$name") packages in $name"
 }
 
-[ "${ONLY:-}" = spark ] || compile requirements.lock --extra test --build-deps-for editable pyproject.toml
-cat >"$tools/extras.in" <<EOF
--c $PWD/requirements.lock
-$(python3 -c 'import sys, tomllib
+extras() { # NAME EXTRA…: the lock file of some extras, beside what requirements.lock has
+    name=$1
+    shift
+    {
+        echo "-c $PWD/requirements.lock"
+        python3 -c 'import sys, tomllib
 extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
-print("\n".join(sorted({need for name in ("export", "spark", "lake", "java") for need in extras[name]
-                        if not need.startswith("topics[")})))')
-EOF
-compile requirements-spark.lock "$tools/extras.in"
+print("\n".join(sorted({need for name in sys.argv[1:] for need in extras[name] if not need.startswith("topics[")})))' "$@"
+    } >"$tools/extras.in"
+    compile "$name" "$tools/extras.in"
+}
+
+wanted() { [ "${ONLY:-$1}" = "$1" ]; }
+
+! wanted all || compile requirements.lock --extra test --build-deps-for editable pyproject.toml
+! wanted spark || extras requirements-spark.lock export spark lake java
+! wanted docs || extras requirements-docs.lock docs

@@ -15,7 +15,8 @@ from typing import Final
 from engine.version import VERSION
 from topics_cli import exits
 from topics_cli.options import Command, Option
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table import COMMANDS
+from topics_cli.table_quick import COMMON
 from topics_daemon.config import SETTINGS, Kind, Setting, show
 
 ROOT: Final = Path(__file__).resolve().parents[1]

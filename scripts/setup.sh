@@ -3,36 +3,41 @@
 # editable install. Does nothing when neither the lock, pyproject.toml nor this script changed since the last time.
 # Needs a Python of at least 3.11, and a package index for what pip has not cached.
 #
-# `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock. Where these cannot
-# be installed it says so and goes on: the tests that need them skip (with SPARK_REQUIRED set it fails instead).
+# `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock, `setup.sh --docs` the
+# extra docs from requirements-docs.lock. Where these cannot be installed it says so and goes on: the tests that need
+# them skip (with SPARK_REQUIRED or DOCS_REQUIRED set it fails instead).
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 stamp=$venv/.installed
 wanted=$(cat requirements.lock pyproject.toml engine/version.py scripts/setup.sh | cksum)" $(pwd)"
 
-spark() {
-    [ "${1:-}" = --spark ] || return 0
-    spark_stamp=$venv/.installed-spark
-    spark_wanted=$(cksum <requirements-spark.lock)
-    if [ -f "$spark_stamp" ] && [ "$(cat "$spark_stamp")" = "$spark_wanted" ]; then
+extras() {
+    case ${1:-} in
+    --spark) name=spark what="exports and Spark (900 MB on disk)" required=${SPARK_REQUIRED:-} ;;
+    --docs) name=docs what="the site of the documents" required=${DOCS_REQUIRED:-} ;;
+    *) return 0 ;;
+    esac
+    lock=requirements-$name.lock
+    extras_wanted=$(cksum <"$lock")
+    if [ -f "$venv/.installed-$name" ] && [ "$(cat "$venv/.installed-$name")" = "$extras_wanted" ]; then
         return 0
     fi
-    echo "setup: installing $(grep -c '==' requirements-spark.lock) locked packages for exports and Spark into $venv"
-    if $pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-spark.lock; then
-        printf '%s' "$spark_wanted" >"$spark_stamp"
-    elif [ -n "${SPARK_REQUIRED:-}" ]; then
-        echo "setup: the packages of requirements-spark.lock cannot be installed" >&2
+    echo "setup: installing $(grep -c '==' "$lock") locked packages for $what into $venv"
+    if $pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$lock"; then
+        printf '%s' "$extras_wanted" >"$venv/.installed-$name"
+    elif [ -n "$required" ]; then
+        echo "setup: the packages of $lock cannot be installed" >&2
         return 1
     else
-        echo "setup: the packages of requirements-spark.lock cannot be installed: the tests of Spark will skip" >&2
+        echo "setup: the packages of $lock cannot be installed: the tests that need them will skip" >&2
     fi
 }
 
 if [ -x "$venv/bin/topics" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     pip="$venv/bin/python -m pip"
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || pip="${PYTHON:-python3} -m pip --python $venv/bin/python"
-    spark "$@"
+    extras "$@"
     exit
 fi
 
@@ -64,9 +69,9 @@ else
     exit 1
 fi
 
-echo "setup: installing $(grep -c '==' requirements.lock) locked packages into $venv"
+echo "setup: installing $(grep -c '==' requirements.lock) locked packages into $venv (a minute or so)"
 $pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 $pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 printf '%s' "$wanted" >"$stamp"
 echo "setup: $venv/bin/topics and $venv/bin/topicsd are ready"
-spark "$@"
+extras "$@"

@@ -14,7 +14,7 @@ from topics_cli import exits
 from topics_cli.exits import Failure, OutputClosed, Stopped, usage
 from topics_cli.parse import maybe_parse
 from topics_cli.session import Session
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table_quick import COMMON, QUICK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        plain = maybe_parse(words, COMMANDS, COMMON)
+        plain = maybe_parse(words, QUICK, COMMON)
+        if plain is None:
+            from topics_cli.table import COMMANDS
+
+            plain = maybe_parse(words, COMMANDS, COMMON)
         if plain is not None:
             return run(*plain)
         _have_site()

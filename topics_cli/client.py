@@ -194,6 +194,10 @@ class Client:
         self._authority = "localhost" if where.path else where.label.removeprefix("http://")
         self._channel = Channel(where)
 
+    def twin(self, stop: Stop) -> Client:
+        """The same way for another process, with connections and an ear for signals of its own."""
+        return Client(self.where, self._key, self.retry_for_ms, stop, self.talk)
+
     def request(
         self,
         method: str,

@@ -20,7 +20,8 @@ from topics_cli.exits import Failure, usage
 from topics_cli.nearest import nearest
 from topics_cli.options import FLAG, TEXT, Argument, Command, Option
 from topics_cli.session import Session
-from topics_cli.table import COMMANDS, COMMON
+from topics_cli.table import COMMANDS
+from topics_cli.table_quick import COMMON
 
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException: Typer carries its own copy of click, and names this class nowhere."""

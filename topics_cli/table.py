@@ -6,50 +6,17 @@ function in the file of its noun under `commands/`.
 
 from __future__ import annotations
 
-from topics_cli.options import (
-    CHOICE,
-    DURATION,
-    FLAG,
-    MILLIS,
-    NUMBER,
-    RATE,
-    SIZE,
-    SPEED,
-    TEXT,
-    Argument,
-    Command,
-    Option,
-)
+from topics_cli.options import CHOICE, DURATION, FLAG, MILLIS, NUMBER, RATE, SIZE, TEXT, Argument, Command, Option
 from topics_cli.table_lake import LAKE_COMMANDS
+from topics_cli.table_quick import HOLDER, JOB_TAG, LEASE, LENGTH, NULL, QUEUE, QUICK, TOPIC
 
-COMMON = (
-    Option("-o --output", CHOICE, "Form of the output.", choices=("text", "table", "json", "ndjson", "raw")),
-    Option("-t --template", TEXT, "A line of your own: '{seq} {tag} {data.user.name}'.", metavar="TEXT"),
-    Option("--fields", TEXT, "Only these fields, in this order.", metavar="A,B"),
-    Option("--color", CHOICE, "Colours: when, on a terminal, or by NO_COLOR.", choices=("auto", "always", "never")),
-    Option("-q --quiet", FLAG, "Say nothing about the work; errors only."),
-    Option(
-        "--retry-for",
-        DURATION,
-        "How long to wait for a daemon that is away: 30s once it was reached, 0 never.",
-        metavar="TIME",
-    ),
-    Option("--socket", TEXT, "Unix socket of the daemon.", metavar="PATH"),
-    Option("--url", TEXT, "Address of the daemon: http://HOST:PORT.", metavar="URL"),
-    Option("--key-file", TEXT, "File whose first line is the API key.", metavar="FILE"),
-)
-
-_TOPIC = Argument("TOPIC", "Name of the topic.")
-_NULL = Option("-0 --null", FLAG, "Records end in NUL instead of a line feed.")
-_LENGTH = Option("--length", FLAG, "Records are framed as their length, a line feed, and their bytes.")
 _YES = Option("-y --yes", FLAG, "Do not ask.")
 _DRY_RUN = Option("--dry-run", FLAG, "Show what would be done; do nothing.")
 _COLD = Option(
     "--cold", TEXT, "Directory of the store's cold tier (TOPICS_COLD_DIR, or what the pin says).", metavar="DIR"
 )
-_TAG_FILTER = Option("--tag", TEXT, "Only records with this tag; 'x*' for a prefix.", metavar="TAG")
-_NODE_FILTER = Option("--node", TEXT, "Leave out the records that this node wrote.", metavar="NODE", many=True)
 _JSON = Option("--json", FLAG, "Short for -o json.", name="as_json")
+
 
 # The configuration of a topic: (field, kind, help). `set` takes the same as FIELD=VALUE; a test holds this against
 # the engine's own list.
@@ -84,104 +51,11 @@ def _config_option(name: str, kind: str, help: str, choices: tuple[str, ...]) ->
 
 _CONFIG = tuple(_config_option(*field) for field in CONFIG_FIELDS)
 
-_WRITE = Command(
-    "write",
-    "Write records: arguments, files, or lines of standard input.",
-    "topics_cli.commands.write:write",
-    arguments=(_TOPIC, Argument("DATA", "Records; without any, files or standard input.", required=False, many=True)),
-    options=(
-        Option("-f --file", TEXT, "Read records from a file ('-' is standard input).", metavar="FILE", many=True),
-        Option("--json", FLAG, "Records are JSON values, kept byte for byte.", name="as_json"),
-        Option("--records", FLAG, "Records are whole, as `tail -o ndjson` gives them."),
-        _NULL,
-        _LENGTH,
-        Option("--tag", TEXT, "Tag of the records.", metavar="TAG"),
-        Option("--node", TEXT, "Node that wrote them.", metavar="NODE"),
-        Option("--meta", TEXT, "A member of their meta object.", metavar="K=V", many=True),
-        Option("--tag-from", TEXT, "Take each tag from the record.", metavar="POINTER"),
-        Option("--key-from", TEXT, "Write each record by itself, with the key at this pointer.", metavar="POINTER"),
-        Option("--batch", NUMBER, "Most records in one write (1000).", metavar="N"),
-        Option("--idempotency-key", TEXT, "Key of this write; batches get KEY-1, KEY-2...", metavar="KEY"),
-        Option("--ack", CHOICE, "Wait for the disk, whatever the topic's class.", choices=("fsync",)),
-        Option("--rate", RATE, "At most so many records a second.", metavar="N[/s]"),
-        Option("--on-error", TEXT, "stop (default), skip, or file:BAD for lines that are refused.", metavar="WHAT"),
-        Option("--no-create", FLAG, "Refuse to create the topic."),
-    ),
-    examples=(
-        "topics write events 'hello' --tag greeting",
-        "topics write events --json -f events.ndjson",
-        "tail -F app.log | topics write logs",
-    ),
-    is_light=True,
-)
-
-_TAIL = Command(
-    "tail",
-    "Show records, the last ten or from a place on, and follow.",
-    "topics_cli.commands.tail:tail",
-    arguments=(Argument("TOPIC", "Topics; several are merged by time.", many=True),),
-    options=(
-        Option("-f --follow", FLAG, "Wait for more."),
-        Option("-n --last", NUMBER, "Start with the last N records (10).", metavar="N"),
-        Option("--from", NUMBER, "Start after this seq; 0 is the beginning.", metavar="SEQ", name="from_seq"),
-        Option("--since", TEXT, "Start at a time, or so long ago (2h).", metavar="TIME"),
-        Option("--until", TEXT, "End at a time.", metavar="TIME"),
-        Option("--max", NUMBER, "End after exactly N records.", metavar="N"),
-        _TAG_FILTER,
-        _NODE_FILTER,
-        Option("--cursor", TEXT, "Start where this file says, and keep it up to date.", metavar="FILE"),
-        Option("--server-cursor", TEXT, "The same with a cursor of this name in the daemon.", metavar="NAME"),
-        Option("--exec", TEXT, "Run this for each record: data on its input, TOPICS_SEQ ... around it.", metavar="CMD"),
-        Option("--exec-batch", TEXT, "Run this for each batch of records as they come.", metavar="CMD"),
-        Option("--speed", SPEED, "Let time pass between records as it did: 1x, 10x.", metavar="N"),
-        Option("--fail-on-gap", FLAG, "End with 7 where records were lost."),
-        Option("--idle-exit", DURATION, "With -f: end when nothing new came for so long.", metavar="TIME"),
-        _NULL,
-        _LENGTH,
-    ),
-    examples=(
-        "topics tail events -f",
-        "topics tail commits --from 0 -o raw > commits.ndjson",
-        "topics tail orders payments -f --since 1h -o ndjson",
-        "topics tail orders -f --server-cursor mailer --exec './mail.sh \"$TOPICS_TAG\"'",
-    ),
-    is_light=True,
-)
-
-_DIFF = Command(
-    "diff",
-    "Read one page after a seq, exactly as the API gives it.",
-    "topics_cli.commands.diff:diff",
-    arguments=(_TOPIC,),
-    options=(
-        Option("--from", NUMBER, "Read after this seq (0).", metavar="SEQ", name="from_seq"),
-        Option("--to", NUMBER, "Read up to this seq.", metavar="SEQ", name="to_seq"),
-        Option("--limit", NUMBER, "Most records in the page (256).", metavar="N"),
-        Option("--max-bytes", SIZE, "Most bytes in the page (1MiB).", metavar="SIZE"),
-        Option("--wait", DURATION, "Wait so long for something new; 3 when nothing came.", metavar="TIME"),
-        Option("--all", FLAG, "Page after page until caught up."),
-        _TAG_FILTER,
-        _NODE_FILTER,
-    ),
-    examples=("topics diff events --from 100 --limit 10", "topics diff events --from 100 --wait 30s"),
-    is_light=True,
-)
-
-_GET = Command(
-    "get",
-    "Show records by seq.",
-    "topics_cli.commands.get:get",
-    arguments=(_TOPIC, Argument("SEQ", "Seqs.", kind=NUMBER, many=True)),
-    options=(Option("--raw", FLAG, "Only the stored JSON of each."), _NULL, _LENGTH),
-    examples=("topics get events 7", "topics get events 7 8 --raw"),
-    is_light=True,
-)
-
 _DELETE = Command(
     "delete",
     "Delete records for good.",
     "topics_cli.commands.delete:delete",
-    arguments=(_TOPIC,),
+    arguments=(TOPIC,),
     options=(
         Option("--before", NUMBER, "Records below this seq.", metavar="SEQ"),
         Option("--tag", TEXT, "Records with this tag.", metavar="TAG"),
@@ -216,66 +90,6 @@ _WAL_INSPECT = Command(
     ),
 )
 
-_QUEUE = Argument("QUEUE", "Name of the queue.")
-_HOLDER = Option("--node", TEXT, "Name that the leases are held under (TOPICS_NODE, else USER@HOST).", metavar="NODE")
-_LEASE = Option("--lease", DURATION, "How long a job is leased (the queue's lease_ms).", metavar="TIME")
-_JOB_TAG = Option("--tag", TEXT, "Only jobs with this tag; 'x*' for a prefix.", metavar="TAG")
-_SEQS = Argument("SEQ", "Seqs; none or '-': claimed jobs or seqs from standard input.", required=False, many=True)
-
-_CLAIM = Command(
-    "claim",
-    "Claim jobs of a queue: a line of JSON each, with its lease.",
-    "topics_cli.commands.claim:claim",
-    arguments=(_QUEUE,),
-    options=(
-        Option("-n --max", NUMBER, "Most jobs (1).", metavar="N"),
-        _LEASE,
-        Option("--wait", DURATION, "Wait so long for a job; 3 when none came.", metavar="TIME"),
-        _JOB_TAG,
-        _HOLDER,
-        _NULL,
-        _LENGTH,
-    ),
-    examples=("topics claim jobs -n 10 --wait 30s", "topics claim jobs -n 10 | jq -c . | topics ack jobs -"),
-    is_light=True,
-)
-
-_ACK = Command(
-    "ack",
-    "Jobs are done: delete them, if the lease is ours.",
-    "topics_cli.commands.settle:ack",
-    arguments=(_QUEUE, _SEQS),
-    options=(_HOLDER,),
-    examples=("topics ack jobs 7 8", "topics claim jobs -n 10 | topics ack jobs -"),
-    is_light=True,
-)
-
-_NACK = Command(
-    "nack",
-    "Give claimed jobs back: at once, later, or to the dead letters.",
-    "topics_cli.commands.settle:nack",
-    arguments=(_QUEUE, _SEQS),
-    options=(
-        Option("--delay", DURATION, "Ready again after this time (0).", metavar="TIME"),
-        Option("--backoff", FLAG, "Ready again later each time: 1s, 2s, 4s ... 15m."),
-        Option("--reason", TEXT, "Why; kept with the job's history.", metavar="TEXT"),
-        Option("--dead", FLAG, "Move them to the dead letters."),
-        _HOLDER,
-    ),
-    examples=("topics nack jobs 7 --backoff --reason 'no such user'", "topics nack jobs 7 --dead"),
-    is_light=True,
-)
-
-_EXTEND = Command(
-    "extend",
-    "Hold claimed jobs for longer, from now.",
-    "topics_cli.commands.settle:extend",
-    arguments=(_QUEUE, _SEQS),
-    options=(_LEASE, _HOLDER),
-    examples=("topics extend jobs 7 --lease 5m",),
-    is_light=True,
-)
-
 _DLQ = Command(
     "dlq",
     "Dead letters of a queue: ls, show, requeue, purge.",
@@ -300,22 +114,22 @@ _WORK = Command(
     "work",
     "Run a command for each job of a queue; its exit status decides what becomes of the job.",
     "topics_cli.commands.work:work",
-    arguments=(_QUEUE, Argument("COMMAND", "The command, after '--'; {} stands for the job.", many=True)),
+    arguments=(QUEUE, Argument("COMMAND", "The command, after '--'; {} stands for the job.", many=True)),
     options=(
         Option("-j --jobs", NUMBER, "So many commands at a time (1).", metavar="N"),
         Option("--batch", NUMBER, "Up to so many jobs for one command (1).", metavar="N"),
         Option("--file", FLAG, "The job is in a file: {} is its path, or the last word."),
         Option("--raw", FLAG, "The job as the JSON that is stored."),
-        _NULL,
-        _LENGTH,
+        NULL,
+        LENGTH,
         Option("--timeout", DURATION, "End a command that takes longer: SIGTERM, then SIGKILL.", metavar="TIME"),
         Option("--grace", DURATION, "Time between SIGTERM and SIGKILL (5s).", metavar="TIME"),
         Option("--retry-code", NUMBER, "Exit status that means: later, with backoff (75).", metavar="N", many=True),
         Option("--dead-code", NUMBER, "Exit status that means: to the dead letters (65).", metavar="N", many=True),
         Option("--delay", DURATION, "How long a job waits after any other failure (0).", metavar="TIME"),
-        _LEASE,
-        _JOB_TAG,
-        _HOLDER,
+        LEASE,
+        JOB_TAG,
+        HOLDER,
         Option("--once", FLAG, "One command, then end."),
         Option("--until-empty", FLAG, "End when no job is ready and none runs."),
     ),
@@ -364,12 +178,12 @@ COMMANDS: dict[str, Command] = {
             arguments=(Argument("PREFIX", "Only names that begin so.", required=False),),
             options=(_JSON,),
         ),
-        Command("info", "Show a topic.", _NOUNS + "info", arguments=(_TOPIC,), options=(_JSON,)),
+        Command("info", "Show a topic.", _NOUNS + "info", arguments=(TOPIC,), options=(_JSON,)),
         Command(
             "create",
             "Create a topic; one that exists is left as it is.",
             _NOUNS + "create",
-            arguments=(_TOPIC,),
+            arguments=(TOPIC,),
             options=(
                 Option("--if-missing", FLAG, "An existing topic is fine (the default)."),
                 Option("--must-be-new", FLAG, "Refuse when the topic exists."),
@@ -381,25 +195,25 @@ COMMANDS: dict[str, Command] = {
             "set",
             "Change a topic's configuration.",
             _NOUNS + "set_config",
-            arguments=(_TOPIC, Argument("FIELD=VALUE", "Such as ttl_ms=7d or cap_bytes=1GiB.", many=True)),
+            arguments=(TOPIC, Argument("FIELD=VALUE", "Such as ttl_ms=7d or cap_bytes=1GiB.", many=True)),
             examples=("topics set events ttl_ms=7d cap_records=0",),
         ),
         Command(
             "drop",
             "Drop a topic with all its records.",
             _NOUNS + "drop",
-            arguments=(_TOPIC,),
+            arguments=(TOPIC,),
             options=(Option("--if-empty", FLAG, "Only when no record is live."), _DRY_RUN, _YES),
         ),
-        _WRITE,
-        _TAIL,
-        _DIFF,
-        _GET,
+        QUICK["write"],
+        QUICK["tail"],
+        QUICK["diff"],
+        QUICK["get"],
         _DELETE,
-        _CLAIM,
-        _ACK,
-        _NACK,
-        _EXTEND,
+        QUICK["claim"],
+        QUICK["ack"],
+        QUICK["nack"],
+        QUICK["extend"],
         _WORK,
         _DLQ,
         Command(
@@ -408,7 +222,7 @@ COMMANDS: dict[str, Command] = {
             "topics_cli.commands.cursor:cursor",
             arguments=(
                 Argument("ACTION", "What to do.", kind=CHOICE, choices=("ls", "info", "set", "drop")),
-                _TOPIC,
+                TOPIC,
                 Argument("NAME", "Name of a cursor; with ls only names that begin so.", required=False),
                 Argument("SEQ", "set: the seq up to which all is done.", kind=NUMBER, required=False),
             ),
@@ -509,7 +323,7 @@ COMMANDS: dict[str, Command] = {
             "explain",
             "What happened to a record: written, deleted, evicted, expired or lost, when and by what.",
             "topics_cli.commands.explain:explain",
-            arguments=(_TOPIC, Argument("SEQ", "Its seq.", kind=NUMBER)),
+            arguments=(TOPIC, Argument("SEQ", "Its seq.", kind=NUMBER)),
             options=(Option("--dir", TEXT, "A stopped store, instead of the daemon.", metavar="DIR"), _JSON),
             examples=("topics explain orders 17", "topics explain orders 17 --dir /srv/topics"),
         ),
@@ -527,6 +341,48 @@ COMMANDS: dict[str, Command] = {
                 _JSON,
             ),
             examples=("topics doctor", "topics doctor --bundle report.tar.gz"),
+        ),
+        Command(
+            "bench",
+            "Put load on the daemon, in topics made for it, and show rates and latencies.",
+            "topics_cli.commands.bench:bench",
+            arguments=(
+                Argument(
+                    "MODE",
+                    "write; read pages; tail: from written to seen; queue: put, claim, ack. All four, one by one.",
+                    kind=CHOICE,
+                    choices=("write", "read", "tail", "queue"),
+                    required=False,
+                ),
+            ),
+            options=(
+                Option("--duration", DURATION, "How long each mode takes (5s).", metavar="TIME"),
+                Option("--records", NUMBER, "End a mode after about so many records.", metavar="N"),
+                Option("-c --connections", NUMBER, "Connections in all (4).", metavar="N"),
+                Option("-p --processes", NUMBER, "Processes that make the load (1).", metavar="N"),
+                Option("--batch", NUMBER, "Records a request (100; tail 1, queue 10).", metavar="N"),
+                Option("--size", SIZE, "Bytes of a record (200).", metavar="SIZE"),
+                Option(
+                    "--rate",
+                    RATE,
+                    "Records due a second, late ones count from when they were due (tail 100, else as many as go).",
+                    metavar="N[/s]",
+                ),
+                Option(
+                    "--durability",
+                    CHOICE,
+                    "Class of the topics (disk).",
+                    choices=("ephemeral", "memory", "disk", "fsync"),
+                ),
+                Option("--prefix", TEXT, "Beginning of the topics' names (bench).", metavar="TEXT"),
+                Option("--prometheus", NUMBER, "Meanwhile give metrics at http://127.0.0.1:PORT.", metavar="PORT"),
+                _JSON,
+            ),
+            examples=(
+                "topics bench",
+                "topics bench write --duration 30s -c 16 -p 2 --durability fsync",
+                "topics bench tail --rate 1000 -o json",
+            ),
         ),
         Command(
             "context",

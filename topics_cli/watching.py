@@ -32,7 +32,7 @@ RATES: Final = (
     ("syncs", "topics_wal_syncs_total"),
 )
 HOT_MAX: Final = 8
-_BARS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
+BARS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 
@@ -131,7 +131,7 @@ class _Screen:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._history: dict[str, list[float]] = {name: [] for name, _ in RATES}
-        self._bars = _BARS[0] if speaks_utf8() else _BARS[1]
+        self._bars = BARS[0] if speaks_utf8() else BARS[1]
         self._label = session.where().label
         self.has_shown = False
         self._write(_ENTER)

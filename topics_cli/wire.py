@@ -281,7 +281,10 @@ def _connect(where: Where) -> tuple[_socket.socket, bool]:
             sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
             address: str | tuple[str, int] = where.path
         else:
-            family, _, _, _, found = _socket.getaddrinfo(where.host, where.port, 0, _socket.SOCK_STREAM)[0]
+            # As bytes: a name that is text would be taken through the codec for international names, which is slow to
+            # import, and which ASCII does not need.
+            host = where.host.encode() if where.host.isascii() else where.host
+            family, _, _, _, found = _socket.getaddrinfo(host, where.port, 0, _socket.SOCK_STREAM)[0]
             sock = _socket.socket(family, _socket.SOCK_STREAM)
             address = found  # type: ignore[assignment]  # what getaddrinfo gives is what connect takes
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)

@@ -71,6 +71,8 @@ function __topics_plain
             set -a valued --dir
         case doctor
             set -a valued --bundle
+        case bench
+            set -a valued --duration --records -c --connections -p --processes --batch --size --rate --durability --prefix --prometheus
                 end
             end
         end
@@ -144,6 +146,7 @@ complete -c topics -n __topics_wants_command -a segment-inspect -d 'Look into se
 complete -c topics -n __topics_wants_command -a wal-inspect -d 'Look into log files: frames, checks, damaged places.'
 complete -c topics -n __topics_wants_command -a explain -d 'What happened to a record: written, deleted, evicted, expired or lost, when and by what.'
 complete -c topics -n __topics_wants_command -a doctor -d 'Look a daemon over, and say what is wrong with the fix for it.'
+complete -c topics -n __topics_wants_command -a bench -d 'Put load on the daemon, in topics made for it, and show rates and latencies.'
 complete -c topics -n __topics_wants_command -a context -d 'Named places of daemons: ls, show, set, use, drop.'
 complete -c topics -n __topics_wants_command -a version -d 'Versions of the client and the daemon.'
 complete -c topics -s o -l output -d 'Form of the output.' -x -a 'text table json ndjson raw'
@@ -398,5 +401,17 @@ complete -c topics -n '__topics_in explain' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at explain 0' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in doctor' -l bundle -d 'Also put what was found, metrics and versions into a new file (tar.gz); no payload, no key.' -r -F
 complete -c topics -n '__topics_in doctor' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_in bench' -l duration -d 'How long each mode takes (5s).' -x
+complete -c topics -n '__topics_in bench' -l records -d 'End a mode after about so many records.' -x
+complete -c topics -n '__topics_in bench' -s c -l connections -d 'Connections in all (4).' -x
+complete -c topics -n '__topics_in bench' -s p -l processes -d 'Processes that make the load (1).' -x
+complete -c topics -n '__topics_in bench' -l batch -d 'Records a request (100; tail 1, queue 10).' -x
+complete -c topics -n '__topics_in bench' -l size -d 'Bytes of a record (200).' -x
+complete -c topics -n '__topics_in bench' -l rate -d 'Records due a second, late ones count from when they were due (tail 100, else as many as go).' -x
+complete -c topics -n '__topics_in bench' -l durability -d 'Class of the topics (disk).' -x -a 'ephemeral memory disk fsync'
+complete -c topics -n '__topics_in bench' -l prefix -d 'Beginning of the topics\' names (bench).' -x
+complete -c topics -n '__topics_in bench' -l prometheus -d 'Meanwhile give metrics at http://127.0.0.1:PORT.' -x
+complete -c topics -n '__topics_in bench' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at bench 0' -a 'write read tail queue'
 complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'
