@@ -68,6 +68,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     wal_shards: int = 1
     wal_file_bytes: int = 64 * MIB
     """Size of one WAL file, header block included; a multiple of 4096."""
+    wal_small_bytes: int = 8 * MIB
+    """Size of the first WAL file, and of the one that a checkpoint goes on in when little is written; those that follow
+    grow from there. At most `wal_file_bytes`; a multiple of 4096."""
     wal_fill_bytes: int = 4 * MIB
     """How much of a WAL file is zero-filled in one background step."""
     wal_reserve_bytes: int = MIB
@@ -102,6 +105,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_corruption: OnCorruption = OnCorruption.ISOLATE
     any_file_system: bool = False
     """Start on a file system of the network, or of a type that is not known (faults.md F59)."""
+
+    @property
+    def wal_first_bytes(self) -> int:
+        """Size of a WAL file when little is written."""
+        return min(self.wal_small_bytes, self.wal_file_bytes)
 
 
 PAGE_RECORDS_DEFAULT: Final = 256

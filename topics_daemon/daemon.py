@@ -415,8 +415,14 @@ class Daemon:
             self.log.warning("log space could not be prepared", error=error)
         try:
             self.core.chore_done(chore, error)
+            self.look_at_checkpoints()
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self.bug(bug)
+        self.wake()
+
+    def wake_for_log(self) -> None:
+        """Somebody may wait for a sync, or for a log file."""
+        self._turns_to_chore = 0
         self.wake()
 
     def look_at_checkpoints(self) -> None:

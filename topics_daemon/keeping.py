@@ -66,7 +66,7 @@ class Keeping:
         if again:
             self._plan()
         elif core.keeper.active:
-            self._daemon.wake()  # it may wait for a sync
+            self._daemon.wake_for_log()
 
     def _done(self, job: Any, error: OSError | None) -> None:
         core = self._core

@@ -132,7 +132,7 @@ class Core(Reads):
         """Write and sync what recovery had to add (gaps), before anything can be asked."""
         self.commit.write_groups(self.now())
         while (job := self.commit.sync_job(self.now())) is not None:
-            self._run_sync(job)
+            self.sync_done(job, outcome(job, self.fs))
         self.commit.fresh.clear()
 
     # -- commands --------------------------------------------------------------------------------------------------
@@ -515,9 +515,7 @@ class Core(Reads):
         self.queues.shut()
         self._flush()
         if self.keeper.problem is None and self.keeper.uncovered_bytes > self.settings.stop_checkpoint_bytes:
-            self.keeper.run_now(self.fs, self.now, self._flush)
-            while (chore := self.chore()) is not None:
-                self.chore_done(chore, outcome(chore, self.fs))
+            self.keeper.run_now(self.fs, self.now, self._flush_all)
         self.ephemeral.release()
         self._flush()
         self.commit.mark_quiet(self.now(), everything=True)
@@ -530,10 +528,12 @@ class Core(Reads):
         for book in self.commit.books:
             book.wanted = True
         while (job := self.commit.sync_job(self.now())) is not None:
-            self._run_sync(job)
+            self.sync_done(job, outcome(job, self.fs))
 
-    def _run_sync(self, job: SyncJob) -> None:
-        self.sync_done(job, outcome(job, self.fs))
+    def _flush_all(self) -> None:
+        self._flush()
+        while (chore := self.chore()) is not None:
+            self.chore_done(chore, outcome(chore, self.fs))
 
     # -- checks and waiting ----------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def cut_of(shard: Shard) -> ShardCut:
     """
     return ShardCut(
         shard=shard.index,
-        lsn=shard.durable_lsn,
+        lsn=shard.cut_lsn,
         last_lsn=shard.durable_last,
         last_end=shard.durable_end,
         end_lsn=shard.durable_end,

@@ -105,6 +105,8 @@ class Keeper:
         self._asked: list[Ticket[CheckpointDone]] = []
         self._answering: list[Ticket[CheckpointDone]] = []
         self._forced = opened.force_checkpoint
+        self._holds_log = False
+        """Whether only the older snapshot needs some log file: another one lets go of it, also when nothing happens."""
         self._next_ms: int | None = None
         self._retry_ms = 0
         self._pause_ms = RETRY_MS_MIN
@@ -171,7 +173,7 @@ class Keeper:
         if self._asked or self._forced:
             return True
         written = self._position() - self._covered
-        if self._next_ms is None or not (written or self.mover.waits):
+        if self._next_ms is None or not (written or self.mover.waits or self._holds_log):
             self._next_ms = now_ms + self._settings.checkpoint_ms
             return False
         return written >= self._settings.checkpoint_bytes or now_ms >= self._next_ms
@@ -273,7 +275,8 @@ class Keeper:
         self._answering, self._asked = self._asked, []
         self._forced = False
         self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
-        self._covered = self._position()
+        if self.uncovered_bytes < self._settings.checkpoint_bytes:
+            self._wal.begin_anew()
         self._slots, self._at = list(self._catalog.by_id.values()), 0
         self._copies, self._copied_bytes, self._sealed, self._rewritten = [], 0, 0, 0
         self.phase = Phase.SEAL
@@ -344,11 +347,23 @@ class Keeper:
             for book in self._commit.books:
                 book.wanted = True
             return False
+        if not self._is_log_ready():
+            return False
         self._forwards.take_down()
+        self._covered = self._position()
         self._cuts = [cut_of(shard) for shard in self._wal.shards]
         self._slots, self._at = list(self._catalog.by_id.values()), 0
         self.phase = Phase.TAKE
         return True
+
+    def _is_log_ready(self) -> bool:
+        """Whether the log has gone on in the files in which it is to, and all before them is on disk: it can be cut
+        there, so that the older ones go whole."""
+        ready = self._wal.is_anew()
+        for shard, book in zip(self._wal.shards, self._commit.books, strict=True):
+            if shard.retired or shard.cut_lsn < shard.current.log.first_lsn:
+                book.wanted, ready = True, False
+        return ready
 
     @staticmethod
     def _copy(topic: Topic, group: Group) -> Copy:
@@ -410,7 +425,7 @@ class Keeper:
             if self._clock.boot_ns() >= until_ns:
                 return
         for shard in self._wal.shards:
-            self._needed.setdefault(shard.index, shard.durable_lsn)
+            self._needed.setdefault(shard.index, shard.cut_lsn)
         self._forwards.release()
         self.phase = Phase.SYNC
 
@@ -442,7 +457,7 @@ class Keeper:
             return False
         waiting = False
         for shard in shards:
-            if shard.durable_lsn < self._needed[shard.index]:
+            if shard.cut_lsn < self._needed[shard.index]:
                 self._commit.books[shard.index].wanted = True
                 waiting = True
         if waiting:
@@ -514,6 +529,7 @@ class Keeper:
             self._files.drop(0, [snapshot_path(self._kept.pop(0)[0])])
         if len(self._kept) == 2:
             self._trim(self._stuck)
+        self._holds_log = self._wal.lets_go({cut.shard: cut.lsn for cut in self._cuts})
         took = (self._clock.boot_ns() - self._began_ns) // 1_000_000
         self.last = CheckpointDone(
             number=self._number,

@@ -135,8 +135,8 @@ class Execution:
         first, end = walk.durable_lsn, walk.end_lsn
         tip = max(first, align_block(end))
         reserve = self._settings.wal_reserve_bytes
-        least = DATA_START + tip - first + align_block(min(reserve, self._settings.wal_file_bytes))
-        log = LogFile(walk.shard, first, run, max(self._settings.wal_file_bytes, least))
+        least = DATA_START + tip - first + align_block(min(reserve, self._settings.wal_first_bytes))
+        log = LogFile(walk.shard, first, run, max(self._settings.wal_first_bytes, least))
         handle, log = self._begin_file(log, least)
         filled = min(tip + align_block(self._settings.wal_fill_bytes), log.end_lsn)
         try:

@@ -120,7 +120,7 @@ def add_shard(fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now
     """Make a shard's directory and its first log file, durably; MANIFEST is the caller's."""
     fs.mkdir(shard_dir(shard))
     fs.fsync_dir(WAL_DIR)
-    log = LogFile(shard, 0, 1, settings.wal_file_bytes)
+    log = LogFile(shard, 0, 1, settings.wal_first_bytes)
     handle = begin_log_file(fs, log, store_id, now_ms)
     try:
         zero_fill(fs, handle, DATA_START, min(settings.wal_fill_bytes, log.size - DATA_START))

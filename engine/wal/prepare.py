@@ -218,6 +218,28 @@ class Extend:
         replace_file(fs, MANIFEST_PATH, self._manifest)
 
 
+class Shorten:
+    """Give back what a prepared, still empty log file has beyond a size."""
+
+    __slots__ = ("_manifest", "log", "shard")
+
+    def __init__(self, log: LogFile, manifest: bytes) -> None:
+        self.shard = log.shard
+        self.log = log
+        """As it is going to be; nothing is written behind its end any more."""
+        self._manifest = manifest
+
+    def run(self, fs: Fs) -> None:
+        """MANIFEST knows the size before the file has it: one that is longer than that is whole, a shorter one is not.
+        Whatever fails, the file is at least as long as it has to be."""
+        replace_file(fs, MANIFEST_PATH, self._manifest)
+        handle = fs.open(self.log.path, OpenMode.WRITE)
+        try:
+            fs.truncate(handle, self.log.size)
+        finally:
+            fs.close(handle)
+
+
 class Trim:
     """Let MANIFEST say where the kept log begins, then remove the files that end before."""
 

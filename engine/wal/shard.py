@@ -85,6 +85,7 @@ class Shard:
     """See above; mutable, owned by the loop, changed only by `engine.wal.wal`."""
 
     __slots__ = (
+        "anew",
         "append_limit",
         "chore_lsn",
         "current",
@@ -95,6 +96,7 @@ class Shard:
         "files",
         "full",
         "index",
+        "last_end",
         "last_lsn",
         "next",
         "reserve",
@@ -126,6 +128,8 @@ class Shard:
         """Where the last frame below `durable_lsn` ends."""
         self.last_lsn = NO_FRAME
         """The last frame's lsn, for `back`."""
+        self.last_end = end_lsn
+        """Where it ends."""
         self.durable_last = NO_FRAME
         """The last frame below `durable_lsn`: the first one behind it points back to it."""
         self.staged: list[Staged] = []
@@ -139,8 +143,15 @@ class Shard:
         self.reserve = 0
         self.chore_lsn = 0
         """No chore is needed before the tip is beyond this."""
+        self.anew = False
+        """It is to go on in a small file, which is being seen to."""
         self.append_limit = 0
         """An append that ends at or below this fits; a shortcut for the common case."""
+
+    @property
+    def cut_lsn(self) -> int:
+        """All that was ever written below is on disk: this is the tip where no frame is behind `durable_lsn`."""
+        return self.tip_lsn if self.last_end <= self.durable_lsn else self.durable_lsn
 
     def set_reserve(self, reserve_bytes: int, file_bytes: int) -> None:
         """Fix how much usable space appends leave to control frames."""
@@ -172,10 +183,11 @@ class Shard:
         return None
 
     def rotate(self) -> None:
-        """Go on in the prepared file. What is left of the old one stays zeros."""
+        """Go on in the prepared file. What is left of the old one stays zeros; a sync gives its handle back."""
         assert self.next is not None, "staged without room"
         self.retired.append(self.current)
         self.current = self.next
         self.next = None
         self.tip_lsn = self.current.log.first_lsn
+        self.anew = False
         self.set_limit()

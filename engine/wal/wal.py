@@ -9,6 +9,9 @@ raised, or None. One tick of a driver:
 All groups of a tick are written before any ack of it: each frame says how many shards its tick touched, and recovery
 drops a last tick that is incomplete. So if one group of a tick fails, the outcome of the *whole* tick is unknown.
 
+Files begin small and grow while they fill; when little is written a checkpoint goes on in a small one (`begin_anew`,
+docs/adr/0033-log-files-grow-with-use.md).
+
 Space: appends leave `reserve` usable bytes, already allocated, to the frames that must succeed on a full disk
 (docs/adr/0014-reserve-as-allocated-wal-space.md).
 """
@@ -25,7 +28,7 @@ from engine.formats.manifest import Manifest, ShardEntry, encode_meta
 from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.wal.chain import DATA_START, LogFile, file_of
-from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare, Trim
+from engine.wal.prepare import RETRY_MS, SPACE_ERRNOS, Chore, Extend, Fill, OpenFile, Prepare, Shorten, Trim
 from engine.wal.reader import FrameReader
 from engine.wal.shard import GroupWrite, Shard, Staged, SyncJob
 
@@ -34,6 +37,8 @@ __all__ = ["Chore", "GroupWrite", "SyncJob", "Wal"]
 _JOIN_MAX: Final = 16 * 1024
 """Bodies up to this size are copied into one buffer with their neighbours; longer ones are written from where they
 lie."""
+_GROWTH: Final = 4
+"""A log file is at most this many times as large as the one before."""
 
 
 class Wal:
@@ -64,12 +69,12 @@ class Wal:
         """Files that could not be removed, and why; whoever tells it takes it."""
         self._reader: FrameReader | None = None
         for shard in shards:
-            shard.set_reserve(settings.wal_reserve_bytes, settings.wal_file_bytes)
+            shard.set_reserve(settings.wal_reserve_bytes, settings.wal_first_bytes)
 
     @property
     def unsynced_bytes(self) -> int:
         """Bytes of the log that no sync covers yet."""
-        return sum(max(0, shard.tip_lsn - shard.durable_lsn) for shard in self.shards)
+        return sum(max(0, shard.last_end - shard.durable_lsn) for shard in self.shards)
 
     @property
     def bytes_allocated(self) -> int:
@@ -145,7 +150,7 @@ class Wal:
             )
         )
         state.last_lsn = lsn
-        state.tip_lsn = end = lsn + total
+        state.tip_lsn = state.last_end = end = lsn + total
         if end > state.chore_lsn:
             self._look = True
         return end
@@ -186,14 +191,16 @@ class Wal:
         below the sync's start is ever written again.
         """
         state = self.shards[shard]
-        if state.syncing or state.failed is not None or state.tip_lsn == state.durable_lsn:
+        end = state.last_end
+        if state.syncing or state.failed is not None or (end <= state.durable_lsn and not state.retired):
             return None
-        assert state.written_lsn == state.tip_lsn, "a sync begins when all groups are written"
-        end = state.tip_lsn
-        state.tip_lsn = state.written_lsn = align_block(end)
+        assert state.written_lsn >= end, "a sync begins when all groups are written"
+        # No frame says more than this of what is durable, also where the log has gone on in a new file without one.
+        state.written_lsn = lsn = align_block(end)
+        state.tip_lsn = max(state.tip_lsn, lsn)
         retired, state.retired = state.retired, []
         state.syncing = True
-        return SyncJob(shard, retired, state.current, state.tip_lsn, end, state.last_lsn)
+        return SyncJob(shard, retired, state.current, lsn, end, state.last_lsn)
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """Take the outcome of a sync in. One failure is for good: a second sync could succeed without the data."""
@@ -242,6 +249,45 @@ class Wal:
                 self._entries[shard] = msgspec.structs.replace(entry, start_lsn=start_lsn)
                 self._trim_due = self._look = True
 
+    def begin_anew(self) -> None:
+        """See to small files for the shards that have larger ones, to go on in (`is_anew`)."""
+        small = self._settings.wal_first_bytes
+        for shard in self.shards[: self.active]:
+            shard.anew = shard.current.log.size > small or (shard.next is not None and shard.next.log.size > small)
+            self._look = self._look or shard.anew
+
+    def is_anew(self) -> bool:
+        """Go on in the small files that are ready; whether no more are to be waited for. For want of space it stays as
+        it is."""
+        small = self._settings.wal_first_bytes
+        for shard in self.shards:
+            if shard.failed is not None or shard.full is not None:
+                shard.anew = False
+            if not shard.anew or self._chore is not None:
+                continue
+            if shard.current.log.size <= small:
+                shard.anew = shard.next is not None and shard.next.log.size > small
+            elif shard.next is not None and shard.next.log.size <= small:
+                self._rotate(shard)
+        return not any(shard.anew for shard in self.shards)
+
+    def _shorten(self, shard: Shard, following: OpenFile) -> Shorten:
+        """Make the next file a small one. The log must not go into what is given back while that is done."""
+        log = following.log._replace(size=self._settings.wal_first_bytes)
+        shard.files[shard.files.index(following.log)] = following.log = log
+        following.filled_lsn = min(following.filled_lsn, log.end_lsn)
+        shard.set_limit()
+        self._named(log)
+        return Shorten(log, self.manifest())
+
+    def lets_go(self, starts: dict[int, int]) -> bool:
+        """Whether some file would not be needed any more if the log were kept from these positions on."""
+        return any(
+            self._entries[shard.index].start_lsn < log.end_lsn <= starts.get(shard.index, 0)
+            for shard in self.shards
+            for log in shard.files
+        )
+
     def _chore_for(self, shard: Shard, now_ms: int) -> Chore | None:
         """What this shard needs next: usable space for what waits, then space ahead, then the next file."""
         settings = self._settings
@@ -255,18 +301,22 @@ class Wal:
         shard.chore_lsn = min(filled_mark, end_lsn - max(half, wanted)) if following is None else filled_mark
         if current.filled_lsn < min(end_lsn, shard.tip_lsn + ahead):
             return Fill(current, settings.wal_fill_bytes)
+        if shard.anew and following is not None and here and following.log.size > settings.wal_first_bytes:
+            return self._shorten(shard, following)
         if following is not None and (here or following.log.size - DATA_START >= wanted):
             need = min(shard.reserve if here else wanted, following.log.size - DATA_START)
             return Fill(following, settings.wal_fill_bytes) if following.room < need else None
         if shard.full is not None and now_ms < shard.retry_ms:
             self._look = True
             return None
-        size = max(settings.wal_file_bytes, DATA_START + align_block(wanted))
+        small = settings.wal_first_bytes
+        grown = small if shard.anew else min(_GROWTH * max(current.log.size, small), settings.wal_file_bytes)
+        size = max(grown, DATA_START + align_block(wanted))
         if following is not None:
             shard.retry_ms = now_ms + RETRY_MS
             manifest = self._manifest_with(following.log._replace(size=size))
             return Extend(following.log, size, settings.disk_reserve_bytes, manifest)
-        if end_lsn - shard.tip_lsn >= max(half, wanted):
+        if end_lsn - shard.tip_lsn >= max(half, wanted) and not (shard.anew and current.log.size > small):
             return None
         log = LogFile(shard.index, end_lsn, shard.run, size)
         shard.retry_ms = now_ms + RETRY_MS
@@ -283,7 +333,9 @@ class Wal:
             return
         shard = self.shards[chore.shard]
         if error is not None:
-            if error.errno in SPACE_ERRNOS:
+            if error.errno in SPACE_ERRNOS and isinstance(chore, Shorten):
+                shard.anew = False  # MANIFEST may know the old size, which the file still has
+            elif error.errno in SPACE_ERRNOS:
                 shard.full = error
             elif shard.failed is None:
                 shard.failed = error
@@ -339,7 +391,7 @@ class Wal:
     def settled(self) -> bool:
         """Whether nothing is staged, unwritten, unsynced or in flight, and no shard has failed."""
         return self._chore is None and all(
-            not shard.staged and not shard.syncing and shard.failed is None and shard.durable_lsn == shard.tip_lsn
+            not shard.staged and not shard.syncing and shard.failed is None and shard.last_end <= shard.durable_lsn
             for shard in self.shards
         )
 

@@ -17,10 +17,13 @@ from engine.checkpoint.jobs import SnapshotJob
 from engine.checkpoint.plan import has_own_files
 from engine.core.beginning import Beginning
 from engine.core.keeper import Keeper
+from engine.formats.manifest import MANIFEST_PATH
+from engine.fs import OpenMode, replace_file
 from engine.segment.segment import TOPICS_DIR
 from engine.segment.write import write_deletes
 from engine.topic.tail import Tail
-from engine.wal.prepare import Trim
+from engine.wal.prepare import Shorten, Trim
+from engine.wal.shard import Shard
 from engine.wal.wal import Wal
 from tests.sim.mutants import MUTANTS, Mutant, Patch, Plant
 from tests.sim.mutants_cold import COLD
@@ -81,6 +84,40 @@ def _files_removed_that_the_older_snapshot_names(patch: Patch) -> None:
         self._kept = kept
 
     patch.set(Keeper, "_remove_superfluous", tidy)
+
+
+@_mutant("history-settles", "history-resumes")
+def _log_file_made_shorter_before_the_manifest_says_so(patch: Patch) -> None:
+    """A file that is shorter than it is known to be was cut short."""
+
+    def run(self: Shorten, fs: Any) -> None:
+        handle = fs.open(self.log.path, OpenMode.WRITE)
+        fs.truncate(handle, self.log.size)
+        fs.close(handle)
+        replace_file(fs, MANIFEST_PATH, self._manifest)
+
+    patch.set(Shorten, "run", run)
+
+
+@_mutant("history-resumes", "history-settles")
+def _log_goes_on_where_its_file_was_made_shorter(patch: Patch) -> None:
+    """The file behind it begins there."""
+    old = patch.set(Wal, "_shorten", None)
+
+    def shorten(self: Wal, shard: Any, following: Any) -> Any:
+        log, filled = following.log, following.filled_lsn
+        chore = old(self, shard, following)
+        following.filled_lsn = max(filled, log.end_lsn)
+        shard.set_limit()
+        return chore
+
+    patch.set(Wal, "_shorten", shorten)
+
+
+@_mutant("history-settles", "history-resumes")
+def _log_cut_in_a_file_whose_beginning_is_not_synced(patch: Patch) -> None:
+    """What the file before it holds may be gone, and the snapshot does not have it."""
+    patch.set(Shard, "cut_lsn", property(lambda self: self.tip_lsn))
 
 
 @_mutant("history-deletes", "history-between", "history-unfinished")

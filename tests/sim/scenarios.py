@@ -498,6 +498,8 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("tails", history.tails, history.SMALL),
             ("pending", history.pending, history.SMALL),
             ("trim", history.trim, history.SMALL),
+            ("settles", history.settles, history.GROWING),
+            ("resumes", history.resumes, history.GROWING),
             ("meanwhile", history.meanwhile, history.SMALL),
             ("deletes", history.deletes, history.SMALL),
             ("caps", history.caps, history.SMALL),

@@ -22,6 +22,8 @@ SMALL = msgspec.structs.replace(
 )
 """Checkpoints only when they are asked for."""
 TWO_SMALL = msgspec.structs.replace(SMALL, wal_shards=2)
+GROWING = msgspec.structs.replace(SMALL, wal_file_bytes=64 * 1024, wal_small_bytes=16 * 1024)
+"""Log files that grow, and are small again."""
 STOPPING = msgspec.structs.replace(SMALL, stop_checkpoint_bytes=0)
 
 
@@ -82,6 +84,47 @@ def trim(world: World) -> None:
         world.settle()
         world.checkpoint()
         world.settle()
+    world.check()
+
+
+def settles(world: World) -> None:
+    """The log grows into larger files, and a checkpoint goes on in a small one, twice; so the large ones go."""
+    world.put("t", durability="disk")
+    for _ in range(14):
+        world.append("t", 4, size=1000)
+        world.settle()
+    assert world.core.wal.shards[0].next is not None, "there is a large file, and one more prepared"
+    world.append("f", 1, config=_changes(durability="fsync"), wait=False)
+    world.checkpoint()
+    world.append("t", 1)
+    world.checkpoint()
+    world.settle()
+    assert world.core.wal.shards[0].files[0].size == 16 * 1024, "the large files are gone"
+    world.check()
+    for _ in range(6):
+        world.append("t", 4, size=1000)
+    world.settle()
+    world.check()
+
+
+def resumes(world: World) -> None:
+    """The next file is made shorter and goes into use, with writes before the snapshot is there and after; then the one
+    behind it does, and power fails."""
+    world.put("t", durability="disk")
+    for _ in range(14):
+        world.append("t", 4, size=1000)
+        world.settle()
+    ticket = world.core.checkpoint()
+    world.between = [*(partial(world.append, "t", 1, size=1000, wait=False), world.step)] * 3
+    for _ in range(4):
+        world.step()
+    for _ in range(8):
+        world.append("t", 4, size=1000, wait=False)
+        world.step()
+    world.wait(ticket)
+    world.settle()
+    world.power_off(Cut(0)).start()
+    world.append("t", 4, size=1000)
     world.check()
 
 
