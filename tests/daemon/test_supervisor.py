@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, clean_environment, request, start
+from tests.daemon.kit import DaemonProcess, clean_environment, post, request, start
 from topics_daemon.config import BY_NAME
 from topics_daemon.lifecycle import FDS_RESERVED
 from topics_daemon.listen import CannotListen
@@ -56,6 +57,112 @@ def test_a_slow_start_says_how_far_it_is_asks_for_time_and_is_ready_when_a_reque
             assert text.endswith("%\nEXTEND_TIMEOUT_USEC=30000000")
         assert daemon.ask(request("GET", "/v0/topics")).status == 200
         assert daemon.stop() == 0
+
+
+class Manager:
+    """Does to one daemon what a service manager does to a unit of `Type=notify` with `Restart=on-failure`.
+
+    Whoever is not ready when its time to start is over is killed and started again; `EXTEND_TIMEOUT_USEC` gives it
+    more, counted from when it was said.
+    """
+
+    def __init__(self, directory: Path, start_s: float, *flags: str, **environ: str) -> None:
+        self.directory, self.start_s = directory, start_s
+        self.starts = 0
+        self.heard: list[str] = []
+        """What was said before READY, in order."""
+        self._flags = flags
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(directory / "manager"))
+        self._environ = clean_environment(NOTIFY_SOCKET=str(directory / "manager"), **environ)
+
+    def start(self) -> DaemonProcess:
+        """Start it, again and again until it is ready; returns at once when it says so."""
+        port_file = self.directory / "port"
+        while self.starts < 3:
+            self.starts += 1
+            arguments = [sys.executable, *self._flags, "--data-dir", str(self.directory / "data"), "--port", "0"]
+            arguments += ["--port-file", str(port_file), "--socket", "none"]
+            with (self.directory / "log").open("ab") as log:
+                process = subprocess.Popen(arguments, env=self._environ, stderr=log)
+            deadline = time.monotonic() + self.start_s
+            while (left := deadline - time.monotonic()) > 0 and process.poll() is None:
+                self._socket.settimeout(min(left, 0.5))
+                try:
+                    lines = self._socket.recv(4096).decode().split("\n")
+                except TimeoutError:
+                    continue
+                if "READY=1" in lines:
+                    return DaemonProcess(process, int(port_file.read_text()), "", self.directory)
+                self.heard += lines
+                for line in lines:
+                    if line.startswith("EXTEND_TIMEOUT_USEC="):
+                        deadline = max(deadline, time.monotonic() + int(line.partition("=")[2]) / 1e6)
+            process.kill()
+            process.wait()
+        raise AssertionError(f"it is started again and again: {self.heard}")
+
+    def next(self, within_s: float = 20.0) -> str | None:
+        """What it says next; None when it says nothing for so long."""
+        self._socket.settimeout(within_s)
+        try:
+            return self._socket.recv(4096).decode()
+        except TimeoutError:
+            return None
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+START_S = 8.0
+
+
+def test_a_replay_that_takes_longer_than_a_start_may_is_not_begun_again(tmp_path: Path) -> None:
+    """Fourteen megabytes of log on a disk that takes a second for each: longer than `TimeoutStartSec`."""
+    first = start(tmp_path)
+    for _ in range(14):
+        first.write("t", *["x" * 1000] * 1000)
+    first.process.kill()
+    first.process.wait()
+    (tmp_path / "port").unlink()
+    launcher = str(Path(__file__).with_name("slow.py"))
+    manager = Manager(tmp_path, START_S, launcher, SLOW_S="1.0", WATCHDOG_USEC="900000")
+    began = time.monotonic()
+    try:
+        daemon = manager.start()
+        # The moment of READY: a write and a read succeed, without a second try.
+        assert daemon.ask(post("/v0/topics/t", {"records": [{"data": "after"}]})).status == 200
+        assert daemon.ask(request("GET", "/v0/topics/t")).json["count"] == 14_001
+        assert time.monotonic() - began > START_S, "it did take longer: without more time it would have been killed"
+        assert manager.starts == 1
+        shares = [int(line.split()[1].rstrip("%")) for line in manager.heard if line.startswith("STATUS=recovering, ")]
+        assert len(shares) >= 5
+        assert shares == sorted(shares)
+        assert len(set(shares)) >= 4, "it says how far it is"
+        assert "WATCHDOG=1" not in manager.heard, "the watchdog begins with READY"
+        assert [manager.next() for _ in range(2)] == ["WATCHDOG=1"] * 2
+        daemon.process.send_signal(signal.SIGSTOP)
+        while manager.next(1.5) is not None:
+            pass  # what was under way: it is the loop that feeds the watchdog, and the loop stands still
+        daemon.process.send_signal(signal.SIGCONT)
+        assert manager.next() == "WATCHDOG=1"
+        assert daemon.stop() == 0
+    finally:
+        manager.close()
+
+
+def test_without_more_time_the_same_start_is_a_loop(tmp_path: Path) -> None:
+    """The stand-in would notice: a start that hangs before it says anything is begun again."""
+    held = tmp_path / "held"
+    held.touch()
+    script = f"import time\nwhile __import__('os').path.exists({str(held)!r}): time.sleep(0.05)"
+    manager = Manager(tmp_path, 0.3, "-c", script)
+    try:
+        with pytest.raises(AssertionError, match="again and again"):
+            manager.start()
+        assert manager.starts == 3
+    finally:
+        manager.close()
 
 
 def with_passed(tmp_path: Path, listeners: list[socket.socket], **more: str) -> subprocess.Popen[bytes]:
