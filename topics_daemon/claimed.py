@@ -1,4 +1,4 @@
-"""A claimed job as bytes: its record, with the lease behind its seq (queues.md, rule 3)."""
+"""Claimed jobs as bytes: their records, each with the lease behind its seq (queues.md, rule 3)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Final
 from engine.queue.events import Leased
 from engine.queue.job import LEASE_FORMAT
 
-_ENTRY: Final = b'%%b,"lease_id":"%b","deadline":%%d,"deliveries":%%d,%%b' % LEASE_FORMAT
+_ENTRY: Final = b'%%%%b,"lease_id":"%b","deadline":%%d,"deliveries":%%%%d,%%%%b' % LEASE_FORMAT.replace(b"%", b"%%")
 
 
-def claimed_entry(record: bytes, lease_id: int, deliveries: int, leased: Leased) -> bytes:
-    """`{"$seq":…,"lease_id":…,"deadline":…,"deliveries":…,` and then the record from its `$ts` on, byte for byte."""
-    seq, _, rest = record.partition(b",")
-    return _ENTRY % (seq, lease_id, leased.deadline, deliveries, rest)
+def claimed_entries(found: list[tuple[bytes, int, int]], leased: Leased) -> list[bytes]:
+    """For each job (record, number of its lease, deliveries): `{"$seq":…,"lease_id":…,"deadline":…,"deliveries":…,` and
+    then the record from its `$ts` on, byte for byte."""
+    entry = _ENTRY % leased.deadline
+    return [
+        entry % (seq, lease_id, deliveries, rest)
+        for record, lease_id, deliveries in found
+        for seq, _, rest in (record.partition(b","),)
+    ]

@@ -21,7 +21,7 @@ from engine.queue.events import Leased
 from engine.topic.history import NotCached
 from topics_daemon.answers import RETRY_AFTER_S
 from topics_daemon.auth import forbidden_name
-from topics_daemon.claimed import claimed_entry
+from topics_daemon.claimed import claimed_entries
 from topics_daemon.exchange import OneWay
 from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
@@ -118,8 +118,7 @@ class WorkStream(OneWay):
     def _send(self, leased: Leased, found: list[tuple[bytes, int, int]]) -> None:
         name = self._name.encode("ascii")
         events = []
-        for record, lease_id, deliveries in found:
-            entry = claimed_entry(record, lease_id, deliveries, leased)
+        for entry in claimed_entries(found, leased):
             seq = entry[entry.index(b":") + 1 : entry.index(b",")]
             data = data_lines(b'{"topic":"%b",%b' % (name, entry[1:]))
             events.append(b"event: job\nid: %b\n%b\n" % (seq, data))

@@ -38,7 +38,7 @@ from engine.topic.tags import next_tagged, passes
 from engine.types import Match, TopicConfig
 
 if TYPE_CHECKING:
-    from engine.core.queues import Waiter
+    from engine.core.claims import Waiter
     from engine.core.standing import Standing
 
 ENTRY_BYTES: Final = 192
@@ -83,7 +83,8 @@ class Host:
 
     def at(self, now_ms: int) -> None:
         """What follows is asked at this time."""
-        self._now_ms = max(self._now_ms, now_ms)
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
 
     def _first(self) -> int:
         topic = self.topic
@@ -102,9 +103,10 @@ class Host:
 
     def all_live(self, first: int, last: int) -> bool:
         topic = self.topic
-        if not self._first() <= first <= last <= topic.head:
+        if not self._first() <= first <= last <= topic.head or topic.deleted.next_in(first, last + 1) <= last:
             return False
-        return next(topic.live_runs(first, last), None) == (first, last)
+        gap = topic.gaps.at_or_after(first)
+        return gap is None or gap.first > last
 
     def run(self, seq: int, count: int) -> tuple[int, int]:
         topic, tail = self.topic, self.topic.tail
@@ -248,14 +250,3 @@ def dead_letter_parts(body: bytes) -> tuple[DeadLetterBody, bytes]:
         return decode_dead_letter_body(body)
     except msgspec.DecodeError as error:
         raise BadBody(f"the body of a DEAD_LETTER frame: {error}") from error
-
-
-def ranges_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Seqs as ascending inclusive ranges that do not touch."""
-    ranges: list[tuple[int, int]] = []
-    for seq in sorted(seqs):
-        if ranges and seq == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], seq)
-        else:
-            ranges.append((seq, seq))
-    return ranges

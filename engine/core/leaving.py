@@ -52,7 +52,9 @@ class StagedTake(Staged):
         ranges: list[tuple[int, int]],
         answer: Callable[[], Any] | None,
     ) -> None:
-        super().__init__(slot, ticket)
+        self.slot = slot
+        self.ticket = ticket
+        self.lsn = self.end_lsn = self.sync_lsn = self.ack_lsn = 0
         self.event = event
         self.ranges = ranges
         self._answer = answer

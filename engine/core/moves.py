@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from engine.commands import Batch
-from engine.core.host import ranges_of
 from engine.core.leaving import StagedCopies, StagedMove, StagedTake
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
@@ -24,6 +23,7 @@ from engine.fragment import META_FIXED, node_of, payload_bytes, render, tag_of
 from engine.limits import MIB, ROOM_SLACK
 from engine.queue.dead_letter import dead_letter_config, dead_letter_meta
 from engine.queue.events import DeadLetterBody, DeadLettered, Move, encode_dead_letter_body
+from engine.queue.run import ranges_of
 from engine.topic.state import Topic
 from engine.types import Durability, configured
 

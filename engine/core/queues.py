@@ -18,11 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from engine.core.host import Host, ranges_of
+from engine.core.claims import ClaimAnswer, SettleAnswer, Waiter
+from engine.core.host import Host
 from engine.core.jobs import outcome
 from engine.core.leaving import StagedAnswer, StagedTake
 from engine.core.moves import MOVE_BYTES, Plan, plan_moves, stage_move
@@ -35,7 +36,7 @@ from engine.formats.control import DeleteBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.limits import MIB
 from engine.queue.cohort import Cohort
-from engine.queue.commands import Ack, Claim, Extend, Nack, Settled, Skip, check_claim
+from engine.queue.commands import Ack, Claim, Extend, Nack, Settled, check_claim
 from engine.queue.dead_letter import check_chain
 from engine.queue.events import (
     Acked,
@@ -44,10 +45,10 @@ from engine.queue.events import (
     Leased,
     LeaseEvent,
     MoveRefused,
-    TimePassed,
     encode_lease_body,
     is_logged,
 )
+from engine.queue.run import ranges_of
 from engine.queue.snapshot import LeaseInfo
 from engine.topic.history import NotCached
 from engine.topic.record import find_live
@@ -64,37 +65,6 @@ NACK_BYTES_MAX: Final = 256 * MIB
 """What one nack may move to the dead letters."""
 READS_MAX: Final = 100_000
 """Reads that one decision may need."""
-
-
-class Waiter:
-    """A claim that has no answer yet."""
-
-    __slots__ = ("claim", "host", "leased", "slot", "ticket", "until_ms")
-
-    def __init__(self, slot: Slot, host: Host, claim: Claim, until_ms: int) -> None:
-        self.slot = slot
-        self.host = host
-        self.claim = claim
-        self.until_ms = until_ms
-        self.leased: Leased | None = None
-        self.ticket: Ticket[ClaimAnswer] = Ticket()
-
-
-class ClaimAnswer(NamedTuple):
-    """What a claim gave; `leased` is None for nothing."""
-
-    leased: Leased | None
-    ready: int
-
-
-class SettleAnswer(NamedTuple):
-    """What an ack, a nack or an extend did."""
-
-    seqs: list[int]
-    skipped: list[tuple[int, Skip]]
-    ready: int
-    in_flight: int
-    deadline: int = 0
 
 
 class Queues:
@@ -142,9 +112,23 @@ class Queues:
         self._core._check_writable(slot.shard)
         now = self._core.now()
         waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
-        if self._join(waiter, now):
+        if host.waiters is None and not slot.config.claim_jitter_ms:
+            # Nobody is before it: mostly there is a job, and it never becomes one of those who wait.
+            self._settle(host, now)
+            host.blocked = False
+            self._deal_in_turn(slot, host, [waiter], now)
+            if waiter.leased is None and not waiter.ticket.done:
+                self._join(waiter, now)
+                self._answer_late(host, now)
+                self._rest(host)
+        elif self._join(waiter, now):
             self._serve(host, slot, now)
         return waiter
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for jobs, so that what happens to leases may matter to a turn."""
+        return bool(self._waiting)
 
     def _join(self, waiter: Waiter, now: int) -> bool:
         """Be among those who wait; False when a window has to end first."""
@@ -260,12 +244,9 @@ class Queues:
         Raises `NotCached`."""
         topic = self._core.catalog.reader(name).topic
         now = self._core.now() if topic.config.ttl_ms else 0
-        records = find_live(topic, [seq for seq, _ in leased.jobs], now)
-        return [
-            (record, lease_id, deliveries)
-            for record, (_, deliveries), lease_id in zip(records, leased.jobs, count(leased.lease_id), strict=False)
-            if record is not None
-        ]
+        seqs, deliveries = zip(*leased.jobs, strict=True)
+        found = zip(find_live(topic, seqs, now), count(leased.lease_id), deliveries, strict=False)
+        return [(record, lease_id, number) for record, lease_id, number in found if record is not None]
 
     # -- serving those who wait ------------------------------------------------------------------------------------
 
@@ -319,9 +300,7 @@ class Queues:
                 standing.refuse(error)
             self._rest(host)
             return
-        host.at(now)
-        host.settle()
-        host.queue.apply(TimePassed(now))
+        self._settle(host, now)
         host.blocked = False
         self._ask(host, now)
         if host.waiters is None:
@@ -332,14 +311,27 @@ class Queues:
         for group in [list(waiters)] if together else [[waiter] for waiter in list(waiters)]:
             if host.queue.ready <= 0 or host.blocked:
                 break
-            try:
-                self._deal(slot, host, group[: host.queue.ready], now)
-            except TopicsError as failure:
-                for waiter in group:
-                    if waiter.leased is None:
-                        waiter.ticket.fail(failure)
+            self._deal_in_turn(slot, host, group[: host.queue.ready], now)
         self._answer_late(host, now)
         self._rest(host)
+
+    @staticmethod
+    def _settle(host: Host, now: int) -> None:
+        """Let a queue be as of now."""
+        host.at(now)
+        host.settle()
+        host.queue.pass_time(now)
+
+    def _deal_in_turn(self, slot: Slot, host: Host, group: list[Waiter], now: int) -> None:
+        """Deal to claims that are served together, if there is anything; who cannot be served is told why."""
+        if host.queue.ready <= 0:
+            return
+        try:
+            self._deal(slot, host, group, now)
+        except TopicsError as failure:
+            for waiter in group:
+                if waiter.leased is None:
+                    waiter.ticket.fail(failure)
 
     def _why_not(self, slot: Slot) -> TopicsError | None:
         if slot.dropped:
@@ -495,11 +487,12 @@ class Queues:
 
     def _command(self, name: str, act: Callable[[Ticket[Any], str, Any], bool], command: Any) -> Ticket[SettleAnswer]:
         core = self._core
-        self.find(name)
         ticket: Ticket[SettleAnswer] = Ticket()
-        attempt = partial(act, ticket, name, command)
-        if core.parking.blocks(name) or not attempt():
-            core._park(name, ticket, attempt)
+        if core.parking.blocks(name):
+            self.find(name)
+        elif act(ticket, name, command):
+            return ticket
+        core._park(name, ticket, partial(act, ticket, name, command))
         return ticket
 
     def _begin(self, name: str) -> tuple[Slot, Host, int]:
@@ -543,6 +536,7 @@ class Queues:
         end = core.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
         host.queue.stage(event)
         core.commit.add(change, end, sync=slot.config.durability is Durability.FSYNC)
+        core._time_is_fresh = True  # for the rest of the group, as after a write
         return True
 
     def _nack(self, ticket: Ticket[SettleAnswer], name: str, command: Nack) -> bool:

@@ -17,7 +17,7 @@ from engine.core.beginning import Beginning
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.cursors import put_cursor
-from engine.core.host import acked, dead_letter_parts, dead_lettered, ranges_of
+from engine.core.host import acked, dead_letter_parts, dead_lettered
 from engine.core.rerouting import Rerouting
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
@@ -39,6 +39,7 @@ from engine.formats.control import (
 from engine.formats.frame import FrameType, frame_len
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
+from engine.queue.run import ranges_of
 from engine.store.recovery import CorruptionGap, Frame, Hole, Item, OpenedStore
 from engine.store.walk import NEXT_STEP
 from engine.topic.block import counted_at_most

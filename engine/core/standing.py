@@ -24,7 +24,8 @@ from engine.queue.commands import Claim
 from engine.queue.events import Leased
 
 if TYPE_CHECKING:
-    from engine.core.queues import ClaimAnswer, Queues, Waiter
+    from engine.core.claims import ClaimAnswer, Waiter
+    from engine.core.queues import Queues
 
 NEVER: Final = 1 << 62
 """Engine time at which a claim that stands has waited for long enough."""

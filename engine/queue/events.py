@@ -175,6 +175,8 @@ class DeadLetterBody(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs, in the order of their copies."""
 
 
+_DURABLY: Final = (Leased, Extended, Released)
+_ALWAYS: Final = (Nacked, Undelivered, Acked, DeadLettered)
 _encoder: Final = msgspec.json.Encoder()
 _lease_decoder: Final = msgspec.json.Decoder(LeaseEvent)
 _head_decoder: Final = msgspec.json.Decoder(DeadLetterBody)
@@ -182,9 +184,9 @@ _head_decoder: Final = msgspec.json.Decoder(DeadLetterBody)
 
 def is_logged(event: Event, leases_durable: bool) -> bool:
     """Whether an event goes into the log, with the topic's class as its condition."""
-    if isinstance(event, Leased | Extended | Released):
+    if isinstance(event, _DURABLY):
         return leases_durable
-    return isinstance(event, Nacked | Undelivered | Acked | DeadLettered)
+    return isinstance(event, _ALWAYS)
 
 
 def encode_lease_body(event: LeaseEvent) -> bytes:

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
 from itertools import repeat
+from operator import sub
 from typing import Final
 
 from engine.errors import invalid
@@ -61,7 +62,6 @@ from engine.queue.events import (
     Nacked,
     NackedJob,
     Released,
-    TimePassed,
     Undelivered,
 )
 from engine.queue.job import Job, Phase, seq_of
@@ -157,6 +157,10 @@ def _in_order(claimant: _Claimant, choice: _Choice) -> tuple[_Rank, int] | None:
     return None if fresh is None else (_Rank.FRESH, fresh)
 
 
+def _move(seq: int, job: Job, trail: list[Delivery]) -> Move:
+    return Move(seq, job.deliveries, tuple(trail))
+
+
 class Queue(State):
     """One queue: its state, and the decisions about it."""
 
@@ -171,7 +175,9 @@ class Queue(State):
         """
         for claim in claims:
             check_claim(claim)
-        self.apply(TimePassed(now))
+        self.pass_time(now)
+        if len(claims) == 1 and (leased := self._first_delivered(claims[0], config, now, next_lease_id)) is not None:
+            return Claimed(leased=[leased], moved=None, next_lease_id=next_lease_id + len(leased.jobs))
         choice = _Choice(self._leaving, self._repeat)
         exhausted = config.max_deliveries if config.dead_letter is not None else 0
         claimants = [_Claimant(claim, self._ready, choice) for claim in claims]
@@ -190,6 +196,34 @@ class Queue(State):
                 self._give_fresh(claimant, choice)
         return self._claimed(claimants, choice, config, now, next_lease_id)
 
+    def _first_delivered(self, claim: Claim, config: TopicConfig, now: int, lease_id: int) -> Leased | None:
+        """What nearly every claim gets: a run of never-delivered jobs. None when that is not the whole answer.
+
+        The same as the long way gives, at a fraction of its cost.
+        """
+        if claim.match is not None or not self._ready.nothing_known:
+            return None
+        first, most = self._ready.next_beyond(), min(claim.max, CLAIM_MAX)
+        if first is None:
+            return None
+        last = first
+        if most > 1:
+            last, size = self._jobs.run(first, most)
+            if size > claim.max_bytes or (last - first + 1 < most and last < self._jobs.head()):
+                return None
+        seqs = range(first, last + 1)
+        if not self._known.keys().isdisjoint(seqs):
+            return None
+        return Leased(
+            at=now,
+            node=claim.node,
+            deadline=now + clamped_lease_ms(claim.lease_ms, config.lease_ms),
+            lease_id=lease_id,
+            jobs=tuple(zip(seqs, repeat(1))),
+            passed=last,
+            conn=claim.conn,
+        )
+
     def _give(self, claimant: _Claimant, choice: _Choice, exhausted: int) -> bool:
         """Fill a claim's next place; False when nothing is left for it, or the next job does not fit any more.
 
@@ -197,7 +231,7 @@ class Queue(State):
         """
         while (place := _in_order(claimant, choice)) is not None:
             rank, seq = place
-            job = self._known.get(seq)
+            job = self._job(seq)
             deliveries = 0 if job is None else job.deliveries
             if 0 < exhausted <= deliveries:
                 choice.taken.add(seq)
@@ -271,17 +305,20 @@ class Queue(State):
             leased.append(event)
         moved = None
         if choice.moves:
-            moves = tuple(self._move(seq, deliveries_of(self._known[seq].trail)) for seq in choice.moves)
-            moved = DeadLettered(now, moves)
+            moves = [(seq, job) for seq in choice.moves if (job := self._job(seq)) is not None]
+            moved = DeadLettered(now, tuple(_move(seq, job, deliveries_of(job.trail)) for seq, job in moves))
         return Claimed(leased=leased, moved=moved, next_lease_id=next_lease_id)
-
-    def _move(self, seq: int, trail: list[Delivery]) -> Move:
-        return Move(seq, self._known[seq].deliveries, tuple(trail))
 
     # -- the end of a lease ----------------------------------------------------------------------------------------
 
     def ack(self, command: Ack, now: int) -> Settled:
         """The holder is done with jobs: they are to be deleted, which the host logs (rule 4)."""
+        check_settling(command)
+        self.pass_time(now)
+        if self._is_held_as_claimed(command):
+            return Settled(
+                event=Acked(now, tuple(command.seqs)), moved=None, seqs=command.seqs, skipped=[], waits=False
+            )
         good, skipped, waits = self._sort(command, now, Skip.GONE)
         seqs = [seq for seq, _ in good]
         event = Acked(now, tuple(seqs)) if seqs else None
@@ -305,7 +342,7 @@ class Queue(State):
             moves = []
             for seq, job in good:
                 last = Delivery(job.deliveries, command.node, job.claimed_ms, now, End.NACKED, command.reason)
-                moves.append(self._move(seq, deliveries_of(extended(job.trail, last))))
+                moves.append(_move(seq, job, deliveries_of(extended(job.trail, last))))
             moved = DeadLettered(now, tuple(moves))
             return Settled(event=None, moved=moved, seqs=seqs, skipped=skipped, waits=waits)
         event = self._nacked(good, command.node, command.reason, command.delay_ms, now)
@@ -331,16 +368,17 @@ class Queue(State):
 
     def release(self, conn: int, now: int) -> Released | None:
         """A connection has ended, and its leases with it; their deliveries count."""
-        self.apply(TimePassed(now))
+        self.pass_time(now)
         seqs = sorted(self._held.get(conn, set()) - self._leaving)
-        return Released(now, tuple((seq, self._known[seq].lease_id) for seq in seqs)) if seqs else None
+        jobs = tuple((seq, job.lease_id) for seq in seqs if (job := self._job(seq)) is not None)
+        return Released(now, jobs) if jobs else None
 
     def undeliver(self, leased: Leased, now: int) -> Undelivered | None:
         """The answer to a claim was never written: those of its leases that still hold end, and did not happen."""
-        self.apply(TimePassed(now))
+        self.pass_time(now)
         jobs = []
         for lease_id, (seq, deliveries) in enumerate(leased.jobs, leased.lease_id):
-            job = self._known.get(seq)
+            job = self._job(seq)
             if job is not None and job.phase is Phase.LEASED and job.lease_id == lease_id and seq not in self._leaving:
                 jobs.append((seq, deliveries - 1))
         return Undelivered(now, tuple(jobs)) if jobs else None
@@ -354,7 +392,8 @@ class Queue(State):
         nacked: list[tuple[int, Job]] = []
         last: Delivery | None = None
         for move in moved.moves:
-            job = self._known[move.seq]
+            job = self._job(move.seq)
+            assert job is not None, "what is to be moved is known"
             if job.phase is Phase.LEASED:
                 nacked.append((move.seq, job))
                 last = move.trail[-1]
@@ -373,29 +412,40 @@ class Queue(State):
         A seq that is listed twice is skipped as `again` the second time, or passed over for None.
         """
         check_settling(command)
-        self.apply(TimePassed(now))
+        self.pass_time(now)
         good: list[tuple[int, Job]] = []
         skipped: list[tuple[int, Skip]] = []
         seen: set[int] = set()
-        node, lease_ids, known = command.node, command.lease_ids, self._known
-        live = self._are_live(command.seqs)
+        node, lease_ids = command.node, command.lease_ids
         for index, seq in enumerate(command.seqs):
-            problem = self._skip(seq, node, None if lease_ids is None else lease_ids[index], live)
+            problem = self._skip(seq, node, None if lease_ids is None else lease_ids[index])
             if problem is not None:
                 skipped.append((seq, problem))
             elif seq not in seen:
+                job = self._job(seq)
+                assert job is not None, "what is leased is known"
                 seen.add(seq)
-                good.append((seq, known[seq]))
+                good.append((seq, job))
             elif again is not None:
                 skipped.append((seq, again))
         return good, skipped, not self._leaving.isdisjoint(command.seqs)
 
-    def _skip(self, seq: int, node: str, lease_id: int | None, live: bool) -> Skip | None:
-        """Why this lease is not `node`'s to settle, or None when it is: live (which may be known), its own, and the
-        current one."""
-        if seq in self._leaving or not (live or self._jobs.is_live(seq)):
+    def _is_held_as_claimed(self, command: Ack) -> bool:
+        """Whether all of these are the holder's, first leases of one run: what `_sort` would say in the end of nearly
+        every ack, at a fraction of its cost."""
+        seqs, lease_ids = command.seqs, command.lease_ids
+        run = self._run_of(seqs)
+        if run is None or run.node != command.node:
+            return False
+        if lease_ids is not None and list(map(sub, lease_ids, seqs)).count(run.shift) < len(seqs):
+            return False
+        return self._leaving.isdisjoint(seqs) and self._jobs.all_live(min(seqs), max(seqs))
+
+    def _skip(self, seq: int, node: str, lease_id: int | None) -> Skip | None:
+        """Why this lease is not `node`'s to settle, or None when it is: live, its own, and the current one."""
+        if seq in self._leaving or not self._jobs.is_live(seq):
             return Skip.GONE if 0 < seq <= self._jobs.head() else Skip.NOT_LEASED
-        job = self._known.get(seq)
+        job = self._seen(seq)
         if job is None:
             return Skip.NOT_LEASED
         if job.phase is not Phase.LEASED:

@@ -18,6 +18,7 @@ from typing import Final
 from engine.queue.job import Job, Phase, key, ms_of, seq_of
 from engine.queue.jobs import Jobs
 from engine.queue.line import Line, Places
+from engine.queue.run import Run
 from engine.types import Match
 
 _OFTEN: Final = 2
@@ -28,7 +29,7 @@ class Ready:
 
     __slots__ = ("_jobs", "_known", "_lines", "_places", "cursor")
 
-    def __init__(self, jobs: Jobs, known: dict[int, Job]) -> None:
+    def __init__(self, jobs: Jobs, known: dict[int, Job | Run]) -> None:
         self._jobs = jobs
         self._known = known
         self._lines = tuple(Line(partial(self._holds, rank), self._passes) for rank in range(_OFTEN + 1))
@@ -61,9 +62,19 @@ class Ready:
             return self._beyond(match)
         return merge(returned.walk(match), self._beyond(match))
 
+    @property
+    def nothing_known(self) -> bool:
+        """Whether no known job is ready: what a claim gets is what was never delivered, by seq."""
+        returned, once, often = self._lines
+        return returned.first() is None and once.first() is None and often.first() is None
+
     def fresh_beyond(self, seq: int) -> Iterator[int] | None:
         """Seqs of never-delivered jobs beyond `seq`, ascending; None when some never-delivered job is known."""
         return None if self._lines[0].first() is not None else self._beyond(None, seq)
+
+    def next_beyond(self) -> int | None:
+        """The first never-delivered job that is not known."""
+        return next(self._beyond(None), None)
 
     def oldest_ms(self) -> int | None:
         """Since when the job that has been ready longest is ready; None when none is."""
@@ -90,7 +101,7 @@ class Ready:
     def _holds(self, rank: int, key: int) -> bool:
         job = self._known.get(seq_of(key))
         return (
-            job is not None
+            type(job) is Job
             and job.phase is Phase.READY
             and job.due == key
             and (job.deliveries == rank or (rank == _OFTEN and job.deliveries > _OFTEN))

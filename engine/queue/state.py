@@ -7,6 +7,7 @@ leaves it as the event says. What is gone from the topic stays gone.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nsmallest
 from sys import intern
@@ -31,6 +32,7 @@ from engine.queue.events import (
 from engine.queue.job import Job, Phase, key, ms_of, seq_of
 from engine.queue.jobs import Jobs
 from engine.queue.ready import Ready
+from engine.queue.run import Run, runs_of
 from engine.queue.snapshot import KnownJob, LeaseInfo, QueueCounters, QueueSnapshot
 from engine.queue.timers import Timers
 from engine.queue.trail import Delivery, End, extended
@@ -42,6 +44,7 @@ class State:
     """The state of one queue. Its attributes are for reading; `apply` and `stage` change them."""
 
     __slots__ = (
+        "_headless",
         "_held",
         "_jobs",
         "_known",
@@ -64,7 +67,10 @@ class State:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._known: dict[int, Job] = {}
+        self._known: dict[int, Job | Run] = {}
+        """Jobs by seq. A `Run` stands under each of its seqs; `_job` is how to look at one of them by itself."""
+        self._headless: dict[int, Run] = {}
+        """Runs whose first job has left, though others have not, by `due`."""
         self._ready = Ready(jobs, self._known)
         self._timers = Timers(self._is_due)
         self._leaving: set[int] = set()
@@ -124,7 +130,7 @@ class State:
         return [
             LeaseInfo(seq, job.node, job.lease_id, ms_of(job.due), job.deliveries)
             for seq in nsmallest(limit, leased)
-            for job in (self._known[seq],)
+            if (job := self._seen(seq)) is not None
         ]
 
     # -- the changes -----------------------------------------------------------------------------------------------
@@ -139,12 +145,12 @@ class State:
 
     def leave(self, seqs: Iterable[int]) -> None:
         """These jobs are about to be removed: until they are, they are nobody's."""
+        seqs = tuple(seqs)
         for seq in seqs:
-            if seq not in self._known and self._jobs.is_live(seq):
+            if seq not in self._known:
                 # A job that only the cursor knows is given a name, so that the cursor may pass it.
-                job = self._known[seq] = Job(0, 0)
-                self._ready.add(seq, job, 0)
-            self._leaving.add(seq)
+                self._name(seq)
+        self._leaving.update(seqs)
 
     def is_leaving(self, seq: int) -> bool:
         """Whether it is about to be removed."""
@@ -152,61 +158,99 @@ class State:
 
     def apply(self, event: Event) -> None:
         """Let the event happen. `Acked` and `DeadLettered` come before the topic's own change, the rest after it."""
-        if not isinstance(event, Appended | Removed):
-            self._pass_time(event.at)
+        if not isinstance(event, _TIMELESS):
+            self.pass_time(event.at)
         _APPLY[type(event)](self, event)
 
-    def _pass_time(self, now: int) -> None:
+    def pass_time(self, now: int) -> None:
         """Leases whose deadline has come have expired at it, delays that have ended make jobs ready."""
         if now <= self.now_ms:
             return
         self.now_ms = now
         while (due := self._timers.pop_due(now)) is not None:
-            seq, at = seq_of(due), ms_of(due)
-            job = self._known[seq]
-            if job.phase is Phase.LEASED:
-                self._remember(job, Delivery(job.deliveries, job.node, job.claimed_ms, at, End.EXPIRED))
-            self._leave_state(seq, job)
-            self._ready.add(seq, job, at)
+            at, first = ms_of(due), seq_of(due)
+            job = self._known.get(first)
+            if type(job) is Job and job.due == due and job.phase is not Phase.READY:
+                self._over(first, job, at)
+            run = job if isinstance(job, Run) and job.due == due else self._headless.get(due)
+            if run is not None:
+                for seq in run.seqs:
+                    if self._known.get(seq) is run:
+                        self._over(seq, self._leave_run(seq, run), at)
+
+    def _over(self, seq: int, job: Job, at: int) -> None:
+        """The time has come at which a lease or a delay is over."""
+        if job.phase is Phase.LEASED:
+            self._remember(job, Delivery(job.deliveries, job.node, job.claimed_ms, at, End.EXPIRED))
+        self._leave_state(seq, job)
+        self._ready.add(seq, job, at)
 
     def _time_passed(self, _event: TimePassed) -> None:
-        """All of it has happened in `_pass_time`."""
+        """All of it has happened in `pass_time`."""
 
     def _restarted(self, event: Restarted) -> None:
         if event.leases_durable:
             return
-        for seq, job in self._known.items():
-            if job.phase is Phase.LEASED:
+        for seq in self._known:
+            job = self._job(seq)
+            if job is not None and job.phase is Phase.LEASED:
                 self._remember(job, Delivery(job.deliveries, job.node, job.claimed_ms, event.at, End.RESTARTED))
                 self._leave_state(seq, job)
                 self._ready.add(seq, job, event.at)
 
     def _leased(self, event: Leased) -> None:
-        at, deadline, conn = event.at, event.deadline, event.conn
         node = intern(event.node)  # Leases of one worker share one string, whoever parsed it how often.
-        known, leased = self._known, []
-        live = self._are_live([seq for seq, _ in event.jobs])
+        seqs = [seq for seq, _ in event.jobs]
+        fresh = [deliveries for _, deliveries in event.jobs].count(1) == len(seqs)
+        runs = runs_of(seqs) if fresh and self._known.keys().isdisjoint(seqs) else []
+        for first, last in runs:
+            if not self._jobs.all_live(first, last):
+                runs = []
+        due = self._lease_runs(event, runs, node) if runs else self._lease_each(event, node)
+        self._timers.push(due, self.in_flight + self.delayed)
+        self._repeat = event.repeat
+        if event.passed > self._ready.cursor:
+            self._ready.cursor = event.passed
+
+    def _lease_runs(self, event: Leased, runs: list[tuple[int, int]], node: str) -> list[int]:
+        """Lease jobs that were never delivered before; returns the keys of what is to be waited for."""
+        lease_id, keys = event.lease_id, []
+        for first, last in runs:
+            due, count = key(event.deadline, first), last - first + 1
+            run = Run(due, last, lease_id - first, node, event.at, event.conn, count)
+            if count == 1:
+                self._known[first] = run
+            else:
+                self._known.update(dict.fromkeys(run.seqs, run))
+            self._hold(event.conn, run.seqs)
+            lease_id += count
+            keys.append(due)
+        return keys
+
+    def _lease_each(self, event: Leased, node: str) -> list[int]:
+        """The same for any jobs, one by one; those that are gone are passed over."""
+        keys = []
         for lease_id, (seq, deliveries) in enumerate(event.jobs, event.lease_id):
-            job = known.get(seq)
+            job = self._job(seq)
             if job is not None:
                 self._leave_state(seq, job)
-            elif not live and not self._jobs.is_live(seq):
+            elif not self._jobs.is_live(seq):
                 continue
-            due = key(deadline, seq)
-            known[seq] = Job(
-                due, deliveries, Phase.LEASED, lease_id, node, at, conn, None if job is None else job.trail
-            )
-            leased.append(due)
-        self.in_flight += len(leased)
-        self._timers.push(leased, self.in_flight + self.delayed)
-        if conn and leased:
-            self._held.setdefault(conn, set()).update(map(seq_of, leased))
-        self._repeat = event.repeat
-        self._ready.cursor = max(self._ready.cursor, event.passed)
+            due, trail = key(event.deadline, seq), None if job is None else job.trail
+            self._known[seq] = Job(due, deliveries, Phase.LEASED, lease_id, node, event.at, event.conn, trail)
+            self._hold(event.conn, (seq,))
+            keys.append(due)
+        return keys
+
+    def _hold(self, conn: int, seqs: Sequence[int]) -> None:
+        """These jobs are leased, perhaps to a connection."""
+        self.in_flight += len(seqs)
+        if conn:
+            self._held.setdefault(conn, set()).update(seqs)
 
     def _extended(self, event: Extended) -> None:
         for seq, lease_id in event.jobs:
-            job = self._known.get(seq)
+            job = self._job(seq)
             if job is not None and job.phase is Phase.LEASED and job.lease_id == lease_id:
                 self._wait_until(seq, job, event.deadline)
 
@@ -225,7 +269,7 @@ class State:
 
     def _released(self, event: Released) -> None:
         for seq, lease_id in event.jobs:
-            job = self._known.get(seq)
+            job = self._job(seq)
             if job is not None and job.phase is Phase.LEASED and job.lease_id == lease_id:
                 self._leave_state(seq, job)
                 self._remember(job, Delivery(job.deliveries, job.node, job.claimed_ms, event.at, End.RELEASED))
@@ -233,7 +277,7 @@ class State:
 
     def _undelivered(self, event: Undelivered) -> None:
         for seq, deliveries in event.jobs:
-            job = self._name(seq) if deliveries else self._known.get(seq)
+            job = self._name(seq) if deliveries else self._job(seq)
             if job is not None:
                 self._leave_state(seq, job)
                 job.deliveries = deliveries
@@ -249,7 +293,7 @@ class State:
     def _move_refused(self, event: MoveRefused) -> None:
         self.dead_letter_problem = event.problem
         for seq, ready_at in event.jobs:
-            job = self._known.get(seq)
+            job = self._job(seq)
             if job is not None:
                 self._leave_state(seq, job)
                 self._ready_at(seq, job, ready_at, event.at)
@@ -275,15 +319,39 @@ class State:
         else:
             self.lost += event.count
 
-    def _are_live(self, seqs: Sequence[int]) -> bool:
-        """Whether all of several seqs are live, as one look can tell; False says nothing about any of them."""
-        return len(seqs) > 1 and self._jobs.all_live(min(seqs), max(seqs))
-
     # -- how a job changes -----------------------------------------------------------------------------------------
+
+    def _seen(self, seq: int) -> Job | None:
+        """The known job `seq`, to look at only."""
+        job = self._known.get(seq)
+        return job.job(seq) if isinstance(job, Run) else job
+
+    def _job(self, seq: int) -> Job | None:
+        """The known job `seq`, by itself from now on: it leaves its run, if it is in one."""
+        job = self._known.get(seq)
+        if not isinstance(job, Run):
+            return job
+        alone = self._leave_run(seq, job)
+        self._timers.push((alone.due,), self.in_flight + self.delayed)
+        return alone
+
+    def _leave_run(self, seq: int, run: Run) -> Job:
+        """A job stands by itself from now on; its deadline is the caller's to wait for."""
+        job = self._known[seq] = run.job(seq)
+        self._shrink(run, (seq,))
+        return job
+
+    def _shrink(self, run: Run, seqs: Sequence[int]) -> None:
+        """Jobs are not in their run any more."""
+        run.left -= len(seqs)
+        if not run.left:
+            self._headless.pop(run.due, None)
+        elif seq_of(run.due) in seqs:
+            self._headless[run.due] = run
 
     def _name(self, seq: int) -> Job | None:
         """The known job `seq`, made known if it is live (its claim was never logged); None when it is gone."""
-        job = self._known.get(seq)
+        job = self._job(seq)
         if job is None and self._jobs.is_live(seq):
             job = self._known[seq] = Job(0, 0)
             self._ready.add(seq, job, 0)
@@ -297,14 +365,18 @@ class State:
         elif phase is Phase.DELAYED:
             self.delayed -= 1
         elif phase is Phase.LEASED:
-            self.in_flight -= 1
-            if job.conn:
-                held = self._held[job.conn]
-                held.discard(seq)
-                self.freed.add(job.conn)
-                if not held:
-                    del self._held[job.conn]
-                job.conn = 0
+            self._let_go(job.conn, (seq,))
+            job.conn = 0
+
+    def _let_go(self, conn: int, seqs: Sequence[int]) -> None:
+        """The leases of these jobs are over."""
+        self.in_flight -= len(seqs)
+        if conn:
+            held = self._held[conn]
+            held.difference_update(seqs)
+            self.freed.add(conn)
+            if not held:
+                del self._held[conn]
 
     def _ready_at(self, seq: int, job: Job, ms: int, now: int) -> None:
         """The job is ready at a time, which may be now."""
@@ -321,7 +393,7 @@ class State:
 
     def _is_due(self, due: int) -> bool:
         job = self._known.get(seq_of(due))
-        return job is not None and job.due == due and job.phase is not Phase.READY
+        return (job is not None and job.due == due and job.phase is not Phase.READY) or due in self._headless
 
     @staticmethod
     def _remember(job: Job, delivery: Delivery) -> None:
@@ -332,12 +404,32 @@ class State:
         job = self._known.pop(seq, None)
         if job is None:
             return False
-        self._leave_state(seq, job)
+        if isinstance(job, Run):
+            self._let_go(job.conn, (seq,))
+            self._shrink(job, (seq,))
+        else:
+            self._leave_state(seq, job)
         return True
+
+    def _run_of(self, seqs: Sequence[int]) -> Run | None:
+        """The run that holds all of these; None when none does, or a seq is there twice."""
+        run, count = self._known.get(seqs[0]), len(seqs)
+        if not isinstance(run, Run):
+            return None
+        if count > 1 and (len(set(seqs)) < count or list(map(self._known.get, seqs)).count(run) < count):
+            return None
+        return run
 
     def _gone(self, seqs: Sequence[int]) -> int:
         """Jobs leave; returns how many of them had not left before."""
-        count = sum(self._forget(seq) or self._jobs.is_live(seq) for seq in seqs)
+        run = self._run_of(seqs) if seqs else None
+        if run is not None:
+            deque(map(self._known.pop, seqs), 0)
+            self._let_go(run.conn, seqs)
+            self._shrink(run, seqs)
+            count = len(seqs)
+        else:
+            count = sum(self._forget(seq) or self._jobs.is_live(seq) for seq in seqs)
         self._leaving.difference_update(seqs)
         self.live -= count
         return count
@@ -367,7 +459,8 @@ class State:
                     job.claimed_ms,
                     job.trail,
                 )
-                for seq, job in self._known.items()
+                for seq in self._known
+                if (job := self._seen(seq)) is not None
             ],
         )
 
@@ -394,6 +487,7 @@ class State:
         return queue
 
 
+_TIMELESS: Final = (Appended, Removed)
 _APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     TimePassed: State._time_passed,
     Restarted: State._restarted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from engine.topic.floor import WHY
 from engine.topic.state import Topic
@@ -37,22 +38,33 @@ def find_live(topic: Topic, seqs: Iterable[int], now_ms: int) -> list[bytes | No
 
     Seqs that follow each other are looked up once, as far as what holds them lies together.
     """
-    tail = topic.tail
+    tail, seqs = topic.tail, tuple(seqs)
     earliest = topic.at(now_ms).earliest_seq if topic.config.ttl_ms else topic.earliest_seq
     found: list[bytes | None] = []
-    first, last = 1, 0
-    for seq in seqs:
-        if not first <= seq <= last:
-            run = next(topic.live_runs(seq, topic.head), None) if seq >= earliest else None
-            if run is None or run[0] != seq:
-                found.append(None)
-                continue
-            block = tail.block_of(seq)
-            assert block is not None, "what is live lies in a block"
-            part, index = tail.at(block, seq - block.first_seq)
-            data, bounds = part.whole()
-            base = seq - index
-            first, last = seq, min(run[1], base + part.count - 1)
-        at = seq - base
-        found.append(bytes(data[bounds[at] : bounds[at + 1] - 1]))
+    while (done := len(found)) < len(seqs):
+        seq = seqs[done]
+        run = next(topic.live_runs(seq, min(seq + len(seqs) - done - 1, topic.head)), None) if seq >= earliest else None
+        if run is None or run[0] != seq:
+            found.append(None)
+            continue
+        block = tail.block_of(seq)
+        assert block is not None, "what is live lies in a block"
+        part, index = tail.at(block, seq - block.first_seq)
+        data, bounds = part.whole()
+        count = _follow_each_other(seqs, done, min(run[1] - seq + 1, part.count - index))
+        begin = bounds[index]
+        text = bytes(data[begin : bounds[index + count] - 1])
+        edges = bounds[index : index + count + 1]
+        found += [text[start - begin : end - begin - 1] for start, end in pairwise(edges)] if count > 1 else (text,)
     return found
+
+
+def _follow_each_other(seqs: tuple[int, ...], start: int, most: int) -> int:
+    """How many seqs from index `start` on are each one more than the one before, at most `most`."""
+    first = seqs[start]
+    if seqs[start : start + most] == tuple(range(first, first + most)):
+        return most
+    count = 1
+    while count < most and seqs[start + count] == first + count:
+        count += 1
+    return count

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.queue.job import key, lease_text, ms_of, parse_lease, seq_of
+from engine.queue.job import key, lease_text, ms_of, parse_lease, parse_leases, seq_of
 
 U64 = st.integers(0, 2**64 - 1)
 
@@ -40,3 +40,14 @@ def test_a_lease_number_survives_the_wire(number: int) -> None:
 )
 def test_what_is_no_lease_is_no_lease(text: str) -> None:
     assert parse_lease(text) == 0
+    good = lease_text(7)
+    assert parse_leases([good, text, good]) == [7, 0, 7]
+
+
+def test_leases_are_told_apart_by_where_each_text_ends() -> None:
+    good = lease_text(0x00000000ABCDEF01)
+    assert parse_leases([good, good]) == [0xABCDEF01] * 2
+    assert parse_leases([good + good[:6], good[6:]]) == [0, 0]
+    assert parse_leases(["0" + good[:-1], good]) == [0, 0xABCDEF01]
+    assert parse_leases([good[:3] + "lease_" + good[9:], good]) == [0, 0xABCDEF01]
+    assert parse_leases([]) == []

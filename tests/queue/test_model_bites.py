@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from engine.queue import machine, ready, state
-from engine.queue.commands import Skip
+from engine.queue.commands import Ack, Skip
 from engine.queue.events import Event, Extended, Leased, Nacked, Released, Restarted, Undelivered, is_logged
 from engine.queue.job import Phase, ms_of
 from engine.queue.line import Places
 from engine.queue.machine import Queue
+from engine.queue.run import Run
 from engine.queue.state import State
 from engine.queue.timers import Timers
 from tests.queue import stateful
@@ -40,8 +41,8 @@ def _skips_less(skip: Skip) -> Patch:
     def plant(patch: pytest.MonkeyPatch) -> None:
         real = Queue._skip
 
-        def lenient(self: Queue, seq: int, node: str, lease_id: int | None, live: bool) -> Skip | None:
-            found = real(self, seq, node, lease_id, live)
+        def lenient(self: Queue, seq: int, node: str, lease_id: int | None) -> Skip | None:
+            found = real(self, seq, node, lease_id)
             return None if found is skip else found
 
         patch.setattr(Queue, "_skip", lenient)
@@ -107,7 +108,8 @@ def _what_comes_back_is_ordered_by_seq(patch: pytest.MonkeyPatch) -> None:
 def _a_connection_takes_the_leases_of_all(patch: pytest.MonkeyPatch) -> None:
     def release(self: Queue, conn: int, now: int) -> Event | None:
         seqs = [seq for seq, job in self._known.items() if job.phase is Phase.LEASED]
-        return Released(now, tuple((seq, self._known[seq].lease_id) for seq in seqs)) if seqs else None
+        jobs = tuple((seq, job.lease_id) for seq in seqs if (job := self._job(seq)) is not None)
+        return Released(now, jobs) if jobs else None
 
     patch.setattr(Queue, "release", release)
 
@@ -116,10 +118,28 @@ def _the_first_claimer_takes_everything(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "heappush", lambda heap, turn: heap.insert(0, (0.0, turn[1])))
 
 
+def _acks_of_a_run_look_at_no_leases(patch: pytest.MonkeyPatch) -> None:
+    def lenient(self: Queue, command: Ack) -> bool:
+        run = self._run_of(command.seqs)
+        return run is not None and run.node == command.node and self._leaving.isdisjoint(command.seqs)
+
+    patch.setattr(Queue, "_is_held_as_claimed", lenient)
+
+
+def _runs_without_their_first_job_never_expire(patch: pytest.MonkeyPatch) -> None:
+    real = State._shrink
+
+    def shrink(self: State, run: Run, seqs: Sequence[int]) -> None:
+        real(self, run, seqs)
+        self._headless.clear()
+
+    patch.setattr(State, "_shrink", shrink)
+
+
 def _an_extend_revives_any_lease(patch: pytest.MonkeyPatch) -> None:
     def apply(self: State, event: Extended) -> None:
         for seq, _ in event.jobs:
-            job = self._known.get(seq)
+            job = self._job(seq)
             if job is not None and job.phase is Phase.LEASED:
                 self._wait_until(seq, job, ms_of(job.due) + 50)
 
@@ -130,6 +150,8 @@ PLANTED = [
     Planted("a lease holds one millisecond too long", _expires_late),
     Planted("an ack of another holder counts", _skips_less(Skip.OTHER_HOLDER)),
     Planted("an ack with an old lease id counts", _skips_less(Skip.STALE_LEASE)),
+    Planted("an ack of a run of jobs looks at no lease ids", _acks_of_a_run_look_at_no_leases),
+    Planted("a run of leases whose first one has ended never expires", _runs_without_their_first_job_never_expire),
     Planted("the turn of third deliveries does not persist", _forgets_whose_turn_it_is),
     Planted("a job whose ack is staged is given out again", _staged_jobs_can_be_claimed),
     Planted("the lease of an evicted job still counts as in flight", _removed_leases_still_count),

@@ -13,19 +13,19 @@ import msgspec
 
 from engine.commands import DeleteSelector
 from engine.core import Ticket
-from engine.core.queues import ClaimAnswer, SettleAnswer, Waiter
+from engine.core.claims import ClaimAnswer, SettleAnswer, Waiter
 from engine.core.requeue import RequeueAnswer, plan_requeue
 from engine.core.requeue import requeue as begin_requeue
 from engine.errors import TopicsError, invalid
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
 from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack
-from engine.queue.job import lease_text, parse_lease
+from engine.queue.job import lease_text, parse_leases
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
-from topics_daemon.answers import json_answer, respond, warnings_tail
+from topics_daemon.answers import OK_JSON, json_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
-from topics_daemon.claimed import claimed_entry
+from topics_daemon.claimed import claimed_entries
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
@@ -33,6 +33,7 @@ from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import in_range, number
 from topics_daemon.routes.diff import LongPoll
+from topics_daemon.routes.write import DISK_TIMES
 from topics_daemon.work import WORKER
 
 if TYPE_CHECKING:
@@ -171,33 +172,22 @@ class ClaimExchange(LongPoll):
     def again(self) -> None:
         """Render the jobs."""
         assert self._given is not None
-        leased, ready = self._given
-        found: list[tuple[bytes, int, int]] = []
-        if leased is not None:
-            self._daemon.reading()
-            if self._asking is not None:
-                self._asking.refresh()
-            try:
-                found = self._daemon.engine.queues.entries(self._name, leased)
-            except NotCached as lack:
-                self._asking = self._asking or Asking(self._daemon.readers, self)
-                self._asking.wait(lack.job)
-                return
-            except TopicsError as error:
-                self.fail(error)
-                return
+        assert self.head is not None
+        if self._asking is not None:
+            self._asking.refresh()
+        try:
+            answer = _claimed(self._daemon, self.head, self._given, self._warnings, self.started_ns)
+        except NotCached as lack:
+            self._asking = self._asking or Asking(self._daemon.readers, self)
+            self._asking.wait(lack.job)
+            return
+        except TopicsError as error:
+            self.fail(error)
+            return
         self._stop()
         if self.connection.is_gone():
             self._daemon.engine.queues.undeliver(self._waiter)
-        body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
-            self._name.encode("ascii"),
-            b",".join([claimed_entry(*entry, leased) for entry in found]) if leased is not None else b"",
-            len(found),
-            ready,
-            warnings_tail(self._warnings),
-            (time.perf_counter_ns() - self.started_ns) / 1e6,
-        )
-        self.finish(respond(self.head, 200, body))
+        self.finish(answer)
 
     def _stop(self) -> None:
         self._daemon.pump.forget(self, (self._name,))
@@ -205,24 +195,55 @@ class ClaimExchange(LongPoll):
             self._asking.done()
 
 
-def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
-    """`POST /v0/topics/:q/claim`."""
+def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str], started_ns: int) -> bytes:
+    """The answer of a claim. Raises `NotCached`."""
+    leased, ready = given
+    entries: list[bytes] = []
+    if leased is not None:
+        daemon.reading()
+        entries = claimed_entries(daemon.engine.queues.entries(head.name, leased), leased)
+    body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
+        head.name_bytes,
+        b",".join(entries),
+        len(entries),
+        ready,
+        warnings_tail(warnings),
+        (time.perf_counter_ns() - started_ns) / 1e6,
+    )
+    return OK_JSON % (len(body), body) if head.plain else respond(head, 200, body)
+
+
+def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """`POST /v0/topics/:q/claim`. What is there to be had at once is the answer; who waits is an exchange."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     read = decode(_CLAIM, body, daemon.limits, warnings)
-    wait_ms = min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
-    in_range(read.lease_ms, "lease_ms", 0)
+    wait_ms = 0 if read.wait_ms is None else min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
+    if read.lease_ms is not None:
+        in_range(read.lease_ms, "lease_ms", 0)
+    max_bytes = CLAIM_BYTES
+    if read.max_bytes is not None:
+        max_bytes = min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES)
     wanted = Claim(
         node=read.node,
         max=min(read.max, daemon.limits.claim),
         lease_ms=read.lease_ms,
         match=None if read.match is None else parse_match(read.match),
-        max_bytes=min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES),
+        max_bytes=max_bytes,
     )
     daemon.drain(head.name)
-    waiter = daemon.engine.queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
+    queues = daemon.engine.queues
+    waiter = queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
     daemon.touch(head.name)
+    if queues.waited_for or daemon.engine.wal.has_staged:
+        daemon.wake()  # for those who wait until a lease is over, or for moves to the dead letters
+    if waiter.ticket.result is not None and not connection.is_gone():
+        try:
+            return _claimed(daemon, head, waiter.ticket.result, warnings, started_ns)
+        except (NotCached, TopicsError):
+            pass  # The exchange asks again: it can wait, and gives the leases back where they are of no use.
     ClaimExchange(daemon, connection, head, waiter, warnings, started_ns)
+    return None
 
 
 # -- the ends of leases ----------------------------------------------------------------------------------------------
@@ -233,7 +254,7 @@ class SettleExchange(Exchange):
 
     __slots__ = ("done", "warnings")
 
-    done: str
+    done: bytes
     warnings: list[str]
 
     def answered(self, ticket: Ticket[SettleAnswer]) -> None:
@@ -241,32 +262,39 @@ class SettleExchange(Exchange):
         if ticket.error is not None:
             self.fail(ticket.error)
             return
-        given = ticket.value()
-        answer: dict[str, Any] = {
-            self.done: len(given.seqs),
-            "skipped": [seq for seq, _ in given.skipped],
-        }
+        given, encode, head = ticket.value(), msgspec.json.encode, self.head
+        assert head is not None
+        skipped = b""
         if given.skipped:
-            answer["skipped_detail"] = [{"seq": seq, "detail": why} for seq, why in given.skipped]
-        if self.done == "extended":
-            answer["deadlines"] = {str(seq): given.deadline for seq in given.seqs}
+            details = [{"seq": seq, "detail": why} for seq, why in given.skipped]
+            skipped = b'%b],"skipped_detail":%b' % (encode([seq for seq, _ in given.skipped])[1:-1], encode(details))
+        if self.done == b"extended":
+            also = b'"deadlines":%b' % encode({str(seq): given.deadline for seq in given.seqs})
         else:
-            answer["ready"], answer["in_flight"] = given.ready, given.in_flight
-        answer["performance"] = {"wal_append_ms": ticket.write_ns / 1e6, "fsync_ms": ticket.sync_ns / 1e6}
-        self.finish(json_answer(self.head, 200, answer, self.warnings, self.started_ns))
+            also = b'"ready":%d,"in_flight":%d' % (given.ready, given.in_flight)
+        body = b'{"%b":%d,"skipped":[%b,%b%b,"performance":{"server_total_ms":%.3f,%b}}' % (
+            self.done,
+            len(given.seqs),
+            skipped or b"]",
+            also,
+            warnings_tail(self.warnings),
+            (time.perf_counter_ns() - self.started_ns) / 1e6,
+            DISK_TIMES.shown(ticket.write_ns, ticket.sync_ns),
+        )
+        self.finish(OK_JSON % (len(body), body) if head.plain else respond(head, 200, body))
 
 
 def _read(daemon: Daemon, head: Head, decoder: msgspec.json.Decoder[T], body: bytes, warnings: list[str]) -> T:
     check_names(head.query, frozenset(), warnings)
     read = decode(decoder, body, daemon.limits, warnings)
     seqs = getattr(read, "seqs", None) or ()
-    if not all(0 <= seq <= U64_MAX for seq in seqs):
+    if seqs and not 0 <= min(seqs) <= max(seqs) <= U64_MAX:
         raise invalid(f"seqs must be between 0 and {U64_MAX}", "seqs")
     return read
 
 
 def _leases(texts: list[str] | None) -> list[int] | None:
-    return None if texts is None else [parse_lease(text) for text in texts]
+    return None if texts is None else parse_leases(texts)
 
 
 def _follow(
@@ -274,7 +302,7 @@ def _follow(
     connection: Requester,
     head: Head,
     ticket: Ticket[SettleAnswer],
-    done: str,
+    done: bytes,
     warnings: list[str],
     started_ns: int,
 ) -> None:
@@ -289,7 +317,7 @@ def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     read = _read(daemon, head, _SETTLE, body, warnings)
     command = Ack(node=read.node, seqs=read.seqs, lease_ids=_leases(read.lease_ids))
     ticket = daemon.engine.queues.ack(head.name, command)
-    _follow(daemon, connection, head, ticket, "acked", warnings, started_ns)
+    _follow(daemon, connection, head, ticket, b"acked", warnings, started_ns)
 
 
 def nack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -308,7 +336,7 @@ def nack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started
         delivered=read.delivered,
     )
     ticket = daemon.engine.queues.nack(head.name, command)
-    _follow(daemon, connection, head, ticket, "nacked", warnings, started_ns)
+    _follow(daemon, connection, head, ticket, b"nacked", warnings, started_ns)
 
 
 def extend(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -318,7 +346,7 @@ def extend(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
     in_range(read.lease_ms, "lease_ms", 0)
     command = Extend(node=read.node, seqs=read.seqs, lease_ids=_leases(read.lease_ids), lease_ms=read.lease_ms)
     ticket = daemon.engine.queues.extend(head.name, command)
-    _follow(daemon, connection, head, ticket, "extended", warnings, started_ns)
+    _follow(daemon, connection, head, ticket, b"extended", warnings, started_ns)
 
 
 # -- dead letters, and looking ---------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class WriteExchange(Exchange):
             result.epoch,
             warnings_tail(self.warnings) if self.warnings else b"",
             (time.perf_counter_ns() - self.started_ns) / 1e6,
-            _DISK.shown(ticket.write_ns, ticket.sync_ns),
+            DISK_TIMES.shown(ticket.write_ns, ticket.sync_ns),
         )
         if head.plain:
             self.finish((CREATED_JSON if result.created else OK_JSON) % (len(body), body))
@@ -113,12 +113,12 @@ class _DiskTimes:
         return self._shown
 
 
-_DISK: Final = _DiskTimes()
+DISK_TIMES: Final = _DiskTimes()
 
 
 def note_pacing(window_s: float) -> None:
     """Say in the answers of writes how long they wait for their group."""
-    _DISK.throttle_wait_ms = window_s * 1000
+    DISK_TIMES.throttle_wait_ms = window_s * 1000
 
 
 def _unanswered() -> TopicsError:
@@ -288,7 +288,7 @@ class ManyExchange(Exchange):
             failed,
             warnings_tail(self.warnings),
             took_ms,
-            _DISK.shown(*self.ticks),
+            DISK_TIMES.shown(*self.ticks),
         )
         self.finish(respond(self.head, self._status(failed), body))
 
