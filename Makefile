@@ -63,8 +63,9 @@ fmt: setup ## format, and mend what can be mended by itself
 	@$(PY) -m ruff check --fix --quiet . || true
 	@$(PY) -m ruff format --quiet .
 
-docs: setup ## write the generated pages again: docs/reference/, the ADR index
+docs: setup ## write the generated pages again: docs/reference/, man/, completions/, those of figures
 	@$(PY) -m scripts.docs
+	@$(PY) -m tests.bench.pages
 
 site: ## the documents as a site, in build/site; a link that leads nowhere is an error
 	@scripts/setup.sh --docs

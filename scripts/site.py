@@ -59,7 +59,7 @@ def build(directory: Path) -> subprocess.CompletedProcess[str]:
     """Lay the pages out and build the site below `directory`; what MkDocs said is in the answer."""
     lay_out(directory / "pages")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--site-dir", str(directory / "site")]
-    environ = {**os.environ, "PAGES": str(directory / "pages")}
+    environ = {**os.environ, "PAGES": str(directory / "pages"), "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, check=False, cwd=ROOT, env=environ, capture_output=True, text=True)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from tests.bench import pages
 from tests.bench.figures import Row, Spread
 
 INTRODUCTION = (
@@ -132,7 +133,7 @@ def plot(rows: list[Row]) -> str:
 
 
 def save(rows: list[Row], directory: Path, loop_ms: list[float]) -> None:
-    """Write the three files; `loop_ms` is what a fixed piece of Python took before each row."""
+    """Write the three files and the pages made of them; `loop_ms` is what a fixed piece of Python took before each."""
     directory.mkdir(parents=True, exist_ok=True)
     facts = machine()
     facts["load average"] = f"{os.getloadavg()[1]:.1f} (5 min, at the end; the bench alone makes about 1.5)"
@@ -141,3 +142,5 @@ def save(rows: list[Row], directory: Path, loop_ms: list[float]) -> None:
     (directory / "results.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     (directory / "README.md").write_text(markdown(rows, facts))
     (directory / "cpu.svg").write_text(plot(rows))
+    if directory == pages.RESULTS.parent:
+        pages.write()

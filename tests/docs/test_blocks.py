@@ -11,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from tests.bench import servers
 from tests.docs import blocks
 from tests.docs.blocks import Block
 from tests.extras import extra
@@ -38,10 +41,13 @@ class Place(NamedTuple):
 
     directory: Path
     environ: dict[str, str]
-    port: str
+    ports: dict[str, str]
+    """What a document calls the ports of the daemon and of peers, and what they are here."""
 
     def run(self, command: list[str], text: str) -> subprocess.CompletedProcess[str]:
-        text = text.replace("127.0.0.1:4000", f"127.0.0.1:{self.port}").replace(".venv/bin/", "")
+        for said, real in self.ports.items():
+            text = text.replace(said, real)
+        text = text.replace(".venv/bin/", "")
         return subprocess.run(
             [*command, text],
             cwd=self.directory,
@@ -80,10 +86,33 @@ def place(document: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             assert daemon.poll() is None, (directory / "log").read_text(encoding="utf-8")
             assert time.monotonic() < deadline, "the daemon did not start"
             time.sleep(0.02)
-        yield Place(directory, environ, port_file.read_text(encoding="ascii").strip())
+        port = port_file.read_text(encoding="ascii").strip()
+        with ExitStack() as peers:
+            yield Place(
+                directory, environ, {"127.0.0.1:4000": f"127.0.0.1:{port}", **_peers(document, peers, directory)}
+            )
     finally:
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(WAIT_SECONDS) == 0
+
+
+PEERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Path], AbstractContextManager[servers.Server]]]]] = {
+    "6379": (("redis-server", "redis-cli"), partial(servers.redis, appendfsync="everysec")),
+    "11300": (("beanstalkd",), servers.beanstalkd),
+}
+"""By the port that a document names: what has to be there, and how it is started."""
+
+
+def _peers(document: Path, stack: ExitStack, directory: Path) -> dict[str, str]:
+    """Start the peers that a document's commands talk to; without one of them the document's test skips."""
+    ports = {}
+    bodies = "".join(block.body for block in blocks.blocks(blocks.document(ROOT / document)))
+    for said, (needed, started) in PEERS.items():
+        if re.search(rf"(127\.0\.0\.1:|-p |127\.0\.0\.1\", ){said}\b", bodies):
+            if missing := [name for name in needed if not shutil.which(name)]:
+                pytest.skip(f"{document}: this machine has no {', '.join(missing)}")
+            ports[said] = str(stack.enter_context(started(directory)).port)
+    return ports
 
 
 def _is_ready(port_file: Path) -> bool:
