@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
+    hold_streams()
     try:
         plain = maybe_parse(words, QUICK, COMMON)
         if plain is None:
@@ -42,6 +43,19 @@ def main(argv: list[str] | None = None) -> int:
         return exits.INTERRUPTED
 
 
+def hold_streams() -> None:
+    """Take the places of standard streams that we were started without, with files that refuse.
+
+    Otherwise the next thing that is opened (a pipe of ours, the connection to the daemon) would be standard input or
+    output, and be read or written as such.
+    """
+    for handle in (0, 1, 2):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if handle == 0 else os.O_RDONLY)
+
+
 def _have_site() -> None:
     """Do what our interpreter left out at its start (`-S`): the libraries of the full program may need it."""
     if "site" not in sys.modules:
@@ -52,6 +66,8 @@ def _have_site() -> None:
 
 def run(command: Command, values: dict[str, Any]) -> int:
     """Run one command with its values."""
+    if not command.is_light:
+        _have_site()
     session = Session(values)
     session.stop.install()
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from topics_cli.client import topic_path
-from topics_cli.exits import CONFIGURATION, ApiError, Failure
+from topics_cli.exits import CONFIGURATION, TRY_AGAIN, ApiError, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class CursorFile:
-    """The places of one command's topics."""
+    """The places of one command's topics; locked, because two commands that share a file would skip records."""
 
-    __slots__ = ("_path", "_saved", "places")
+    __slots__ = ("_lock", "_path", "_saved", "places")
 
     pause_s = 0.0
     """Least time between two saves: a file is replaced whenever there is nothing else to do."""
@@ -28,8 +28,27 @@ class CursorFile:
         self._path = path
         self.places: dict[str, tuple[int, int | None]] = {}
         """For each topic, the seq up to which all was written out, and the epoch it belongs to."""
+        self._lock = self._held()
         self._load()
         self._saved = dict(self.places)
+
+    def _held(self) -> int:
+        """The file, made where it is missing, and locked until we end or replace it."""
+        while True:
+            try:
+                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                lock(handle)
+                if os.path.samestat(os.fstat(handle), os.stat(self._path)):
+                    return handle
+                os.close(handle)  # It was replaced before we had it.
+            except BlockingIOError as error:
+                hint = "a cursor file is for one command at a time: wait for it, or give each its own"
+                raise Failure(f"{self._path} is in use by another command", "cursor_in_use", hint, TRY_AGAIN) from error
+            except FileNotFoundError as error:
+                if not os.path.isdir(os.path.dirname(self._path) or "."):
+                    raise self._bad(f"cannot be written: {error.strerror}") from error
+            except OSError as error:
+                raise self._bad(f"cannot be written: {error.strerror}") from error
 
     def _load(self) -> None:
         import json
@@ -37,8 +56,6 @@ class CursorFile:
         try:
             with open(self._path, "rb") as file:
                 content = file.read()
-        except FileNotFoundError:
-            return
         except OSError as error:
             raise self._bad(f"cannot be read: {error.strerror}") from error
         if not content.strip():
@@ -70,12 +87,28 @@ class CursorFile:
                 os.write(handle, json.dumps(whole, separators=(",", ":")).encode() + b"\n")
                 if sync:
                     os.fsync(handle)
-            finally:
+                lock(handle)
+                os.replace(temporary, self._path)
+            except OSError:
                 os.close(handle)
-            os.replace(temporary, self._path)
+                raise
+            os.close(self._lock)
+            self._lock = handle
         except OSError as error:
             raise self._bad(f"cannot be written: {error.strerror}") from error
         self._saved = dict(self.places)
+
+
+def lock(handle: int) -> None:
+    """Lock a file for us alone; BlockingIOError when somebody has it. Where a file system has no locks, nothing."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
 
 
 class ServerCursor:

@@ -23,13 +23,15 @@ LENGTH_DIGITS_MAX = 12
 class Cutter:
     """Cuts a stream into records; holds at most one unfinished record, of at most `record_bytes_max`."""
 
-    __slots__ = ("_framing", "_mark", "_missing", "_rest", "record_bytes_max")
+    __slots__ = ("_failure", "_framing", "_mark", "_missing", "_rest", "record_bytes_max")
 
     def __init__(self, framing: str, record_bytes_max: int) -> None:
         self._framing = framing
         self._mark = b"\n" if framing == LINE else b"\0"
         self._rest: list[bytes] = []
         self._missing = 0
+        self._failure: Failure | None = None
+        """What is wrong with the stream behind the records that were given."""
         self.record_bytes_max = record_bytes_max
 
     @property
@@ -38,7 +40,9 @@ class Cutter:
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The records that `data` completes."""
+        """The records that `data` completes; raises `Failure` where it is wrong, once those before are given."""
+        if self._failure is not None:
+            raise self._failure
         if self._framing == LENGTH:
             return self._feed_lengths(data)
         records = data.split(self._mark)
@@ -52,11 +56,19 @@ class Cutter:
             self._rest.append(last)
             self._missing += len(last)
             if self._missing > self.record_bytes_max:
-                raise _too_long(self.record_bytes_max)
+                return self._wrong(_too_long(self.record_bytes_max), records)
+        return records
+
+    def _wrong(self, failure: Failure, records: list[bytes]) -> list[bytes]:
+        if not records:
+            raise failure
+        self._failure = failure
         return records
 
     def end(self) -> list[bytes]:
         """What is left at the end of the stream."""
+        if self._failure is not None:
+            raise self._failure
         rest = b"".join(self._rest)
         self._rest = []
         self._missing = 0
@@ -72,19 +84,18 @@ class Cutter:
         data = b"".join([*self._rest, data])
         self._rest = []
         self._missing = 0
-        records, at = [], 0
+        records, at = list[bytes](), 0
         while at < len(data):
             end = data.find(b"\n", at, at + LENGTH_DIGITS_MAX + 1)
             digits = data[at : end if end >= 0 else len(data)]
             if not (digits.isdigit() and digits.isascii()) or len(digits) > LENGTH_DIGITS_MAX:
-                raise Failure(
-                    "the input is not framed by --length", "bad_framing", "it wants <n>, a line feed, n bytes"
-                )
+                what, hint = "the input is not framed by --length", "it wants <n>, a line feed, n bytes"
+                return self._wrong(Failure(what, "bad_framing", hint), records)
             if end < 0:
                 break
             size = int(digits)
             if size > self.record_bytes_max:
-                raise _too_long(self.record_bytes_max)
+                return self._wrong(_too_long(self.record_bytes_max), records)
             if end + 1 + size > len(data):
                 self._missing = end + 1 + size - len(data)
                 break

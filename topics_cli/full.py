@@ -27,12 +27,46 @@ _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException: Typer carries its own copy of click, and names this class nowhere."""
 
 EVERYWHERE = "Everywhere"
+ELSEWHERE = {
+    word: ours
+    for ours, words in {
+        "write": "publish produce append add push send put emit log xadd lpush rpush enqueue post pub",
+        "tail": "read subscribe consume follow cat watch show xread xrange stream listen sub",
+        "get": "fetch lookup peek",
+        "ls": "list topics dir",
+        "info": "describe stat stats inspect",
+        "create": "mkdir new make touch",
+        "set": "config configure alter update",
+        "drop": "rm rmdir destroy remove",
+        "delete": "del trim truncate purge erase xdel xtrim",
+        "claim": "reserve pop lease take dequeue xreadgroup lpop rpop",
+        "ack": "done finish complete xack",
+        "nack": "release retry fail",
+        "extend": "renew touch-job keepalive",
+        "work": "worker run process exec",
+        "dlq": "dead buried bury kick",
+        "cursor": "offset offsets group groups position",
+        "router": "route routers mirror forward",
+        "fsck": "check verify scrub",
+        "recover": "repair rescue salvage",
+        "backup": "dump snapshot save",
+        "restore": "load",
+        "serve": "start daemon server run-daemon topicsd",
+        "status": "ping health up top monitor",
+        "bench": "benchmark perf load-test",
+        "completions": "completion",
+    }.items()
+    for word in words.split()
+}
+"""What other systems (and shells) call these things: a newcomer's first word should lead somewhere."""
 
 
 def run_full(words: list[str]) -> int:
     """Read any command line and run what it calls; returns the exit code."""
     if words and words[0] in COMMANDS and COMMANDS[words[0]].passes_through:
         return app.run(COMMANDS[words[0]], {"words": words[1:]})
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # as good as the one we lack
     try:
         code = build(_called(words))(args=words, prog_name="topics", standalone_mode=False)
     except _CLICK_ERROR as error:
@@ -45,6 +79,9 @@ def run_full(words: list[str]) -> int:
         # Typer leaves by SystemExit only when the reader of a help page has gone.
         app.silence_stdout()
         return exits.CLOSED_PIPE
+    except OSError as error:
+        app.silence_stdout()
+        return _report(Failure(f"the output cannot be written: {error.strerror}", "output_failed"), words)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -63,6 +100,7 @@ def build(commands: list[Command]) -> typer.Typer:
     """The Typer program of these commands."""
     program = typer.Typer(
         name="topics",
+        cls=_AllCommands,
         help="An append-only event log on one machine: write, read and follow topics.",
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -72,8 +110,26 @@ def build(commands: list[Command]) -> typer.Typer:
     program.callback(invoke_without_command=True)(_leading())
     for command in commands:
         epilog = "Examples:\n\n" + "\n\n".join(command.examples) if command.examples else None
-        program.command(command.name, help=command.summary, epilog=epilog)(_function(command))
+        named = program.command(command.name, cls=_OneCommand, help=command.summary, epilog=epilog)
+        named(_function(command))
     return program
+
+
+class _PlainHelp:
+    """Shows the flag that shows help as one that takes no value."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option: Any = super().get_help_option(ctx)  # type: ignore[misc]  # of the class that this is mixed into
+        option.metavar = ""
+        return option
+
+
+class _OneCommand(_PlainHelp, typer.core.TyperCommand):
+    pass
+
+
+class _AllCommands(_PlainHelp, typer.core.TyperGroup):
+    pass
 
 
 def _leading() -> Callable[..., None]:
@@ -139,7 +195,8 @@ def _parameter(option: Option, panel: str | None = None) -> inspect.Parameter:
     metavar = "|".join(option.choices) or option.metavar or None
     kind: Any
     if option.kind is FLAG:
-        kind = Annotated[bool, typer.Option(*option.flags, help=option.help, rich_help_panel=panel, show_default=False)]
+        flag = typer.Option(*option.flags, help=option.help, metavar="", rich_help_panel=panel, show_default=False)
+        kind = Annotated[bool, flag]
         default: Any = False
     else:
         settings: dict[str, Any] = {} if option.kind is TEXT else {"parser": _reader(option)}
@@ -171,7 +228,7 @@ def _report_usage(error: Any, words: list[str]) -> int:
     hint = f"try: {path} --help"
     name = next((word for word in words if not word.startswith("-")), "")
     if message.startswith("No such command"):
-        near = nearest(name, list(COMMANDS))
+        near = ELSEWHERE.get(name.lower(), "").split() or nearest(name, list(COMMANDS))
         message = f"there is no command {name!r}"
         hint = f"did you mean {' or '.join(near)}?" if near else hint
     return _report(usage(message[:1].lower() + message[1:].rstrip("."), hint), words)

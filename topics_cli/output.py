@@ -35,7 +35,7 @@ API_FORMS = (JSON, NDJSON, RAW)
 class Out:
     """stdout."""
 
-    __slots__ = ("_held", "_parts", "_stop", "form", "handle", "is_dressed", "is_file", "is_terminal")
+    __slots__ = ("_give_up_at", "_held", "_parts", "_stop", "form", "handle", "is_dressed", "is_file", "is_terminal")
 
     def __init__(self, stop: Stop, form: str | None, color: str | None, handle: int = 1) -> None:
         self._stop = stop
@@ -48,6 +48,8 @@ class Out:
         self.is_file = _is_file(handle)
         self._parts: list[bytes] = []
         self._held = 0
+        self._give_up_at = 0.0
+        """When a reader that is stuck is given up, 0 before a signal has come."""
 
     def write(self, data: bytes) -> None:
         """Take data; it goes out when enough is there, or at `flush`."""
@@ -81,7 +83,6 @@ class Out:
         data = memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
         self._parts.clear()
         self._held = 0
-        give_up_at = 0.0
         try:
             while data:
                 if self.is_file:
@@ -89,15 +90,17 @@ class Out:
                     continue
                 wait_s = None
                 if self._stop.signum:
-                    give_up_at = give_up_at or time.monotonic() + GRACE_S
-                    wait_s = give_up_at - time.monotonic()
+                    self._give_up_at = self._give_up_at or time.monotonic() + GRACE_S
+                    wait_s = self._give_up_at - time.monotonic()
                     if wait_s <= 0:
+                        # It is still to be written: nobody may take it for shown.
+                        self._parts.append(bytes(data))
                         raise Stopped(self._stop.signum)
                 ready = self._stop.wait([(self.handle, POLLOUT)], wait_s).get(self.handle, 0)
                 if is_gone(ready):
                     raise OutputClosed
                 if ready:
-                    data = data[os.write(self.handle, data[:PIPE_BYTES]) :]
+                    data = data[os.write(self.handle, _whole_lines(data)) :]
         except OSError as error:
             if error.errno in (errno.EPIPE, errno.ECONNRESET):
                 raise OutputClosed from error
@@ -107,6 +110,12 @@ class Out:
     def watch(self) -> list[tuple[int, int]]:
         """What to wait for to notice that the reader has gone."""
         return [] if self.is_file else [(self.handle, 0)]
+
+
+def _whole_lines(data: memoryview) -> memoryview:
+    """As many lines as a pipe takes at once, so that an end in the middle leaves no half one; part of a longer line."""
+    piece = data[:PIPE_BYTES]
+    return piece[: bytes(piece).rfind(b"\n") + 1] or piece
 
 
 def _is_terminal(handle: int) -> bool:

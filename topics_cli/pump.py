@@ -112,6 +112,8 @@ class Pump:
         self._gathered_at = 0.0
         self._read_at = 0.0
         self._ready: deque[Batch | Bad] = deque()
+        self._broken: Failure | None = None
+        """Why nothing more can be read; it is raised once what was read before is in."""
         self._call: Call | None = None
         self._sent: Batch | None = None
         self._send_at = 0.0
@@ -158,6 +160,8 @@ class Pump:
     def _more(self) -> bool:
         """Whether the sources may give more."""
         intake = self._intake
+        if self._broken is not None:
+            raise self._broken
         if intake is None:
             return False
         if not intake.at_end or intake.next_source():
@@ -174,7 +178,10 @@ class Pump:
         return self._intake is not None and not self._intake.at_end and not self._ready and not full
 
     def _read(self, intake: Intake) -> None:
-        pieces = intake.read()
+        try:
+            pieces = intake.read()
+        except Failure as failure:
+            self._broken, intake.at_end, pieces = failure, True, []
         self._read_at = time.monotonic()
         source, number = intake.source, intake.count
         for raw in pieces:
@@ -310,10 +317,11 @@ class Pump:
     def _meet_bad(self, bad: Bad) -> None:
         self.refused += 1
         place = bad.source.place(bad.record.number)
+        reason = bad.reason.removeprefix("line 1 is ")  # Alone in its batch, but not where it came from.
         if self._plan.on_error == "stop":
-            raise Failure(f"{place}: {bad.reason}", bad.code, "everything before it is in; --on-error skip goes on")
+            raise Failure(f"{place}: {reason}", bad.code, "everything before it is in; --on-error skip goes on")
         if self.refused <= BAD_SHOWN_MAX:
-            self._client.talk.say(f"topics: {place}: {bad.reason} ({bad.code})")
+            self._client.talk.say(f"topics: {place}: {reason} ({bad.code})")
         elif self.refused == BAD_SHOWN_MAX + 1:
             self._client.talk.say("topics: more refused lines follow, which are only counted")
         if self._plan.keep_bad is not None:

@@ -15,7 +15,7 @@ from topics_cli.cut import bare_data, seq_of, text_of, texts, ts_of
 from topics_cli.exits import usage
 from topics_cli.framing import LINE, frame
 from topics_cli.output import JSON, NDJSON, RAW, TABLE, TEXT, Out
-from topics_cli.talk import columns, for_terminal
+from topics_cli.talk import columns, escape, for_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class Render:
         data = text_of(line, line.index(b'"data":') + 7)
         if not self.out.is_terminal:
             return head.encode("utf-8", "backslashreplace") + data.replace(b"\n", b" ")
-        room = max(20, columns() - len(head) - 1)
-        text = data.decode("utf-8", "backslashreplace")
+        room = max(20, columns() - len(escape(head)))
+        text = escape(data.decode("utf-8", "backslashreplace"))
         return self._dim(head) + for_terminal(text if len(text) <= room else text[: room - 3] + "...")
 
     def _picked(self, topic: str, line: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from topics_cli.output import TABLE
 from topics_cli.session import Session
@@ -11,6 +11,16 @@ from topics_cli.talk import columns, escape, speaks_utf8
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+
+FIRM: Final = 24
+"""A column whose cells are no wider than this (in characters) is never folded, nor one of numbers."""
+OPEN_MIN: Final = 12
+"""What folding leaves to another column."""
+GAP: Final = 2
+"""Between columns …"""
+EDGES: Final = 2
+"""… and at both sides."""
 
 
 class Column:
@@ -31,14 +41,36 @@ def show_rows(session: Session, heads: list[Column], rows: list[list[str]]) -> N
             out.line("\t".join(row))
         return
     from rich.box import ASCII2, SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD if speaks_utf8() else ASCII2, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head.title, justify="right" if head.is_number else "left", overflow="fold")
+    wide = [
+        max(len(head.title), *(cell_len(escape(row[place])) for row in rows)) if rows else len(head.title)
+        for place, head in enumerate(heads)
+    ]
+    firm = [head.is_number or natural <= FIRM for head, natural in zip(heads, wide, strict=True)]
+    least = [natural if is_firm else OPEN_MIN for natural, is_firm in zip(wide, firm, strict=True)]
+    if sum(least) + GAP * (len(heads) - 1) + EDGES > columns():
+        _show_stacked(session, heads, rows)
+        return
+    box = SIMPLE_HEAD if speaks_utf8() else ASCII2
+    table = Table(box=box, pad_edge=False, collapse_padding=True, header_style="bold")
+    for head, is_firm, width in zip(heads, firm, least, strict=True):
+        justify: Literal["left", "right"] = "right" if head.is_number else "left"
+        table.add_column(head.title, justify=justify, overflow="fold", no_wrap=is_firm, min_width=width)
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
     _print(session, table)
+
+
+def _show_stacked(session: Session, heads: list[Column], rows: list[list[str]]) -> None:
+    """Rows for a screen that is too narrow for their columns: a line for each cell, an empty one between rows."""
+    width = max(len(head.title) for head in heads)
+    for place, row in enumerate(rows):
+        if place:
+            session.out.line("")
+        for head, cell in zip(heads, row, strict=True):
+            session.out.line(f"{head.title:<{width}}  {escape(cell)}")
 
 
 def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:

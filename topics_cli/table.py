@@ -156,8 +156,9 @@ COMMANDS: dict[str, Command] = {
     for command in (
         Command(
             "serve",
-            "Run the daemon in the foreground, with the options of topicsd.",
+            "Run the daemon in the foreground, with the options of topicsd; --embedded CMD: for a command's life.",
             "topics_cli.commands.serve:serve",
+            examples=("topics serve --port 4000", "topics serve --embedded ./test.sh"),
             passes_through=True,
         ),
         Command(

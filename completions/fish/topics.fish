@@ -113,7 +113,7 @@ function __topics_names # topics or queues, asked of the daemon that the line na
 end
 
 complete -c topics -f
-complete -c topics -n __topics_wants_command -a serve -d 'Run the daemon in the foreground, with the options of topicsd.'
+complete -c topics -n __topics_wants_command -a serve -d 'Run the daemon in the foreground, with the options of topicsd; --embedded CMD: for a command\'s life.'
 complete -c topics -n __topics_wants_command -a status -d 'Is the daemon well, and which one is it?'
 complete -c topics -n __topics_wants_command -a ls -d 'List topics.'
 complete -c topics -n __topics_wants_command -a info -d 'Show a topic.'

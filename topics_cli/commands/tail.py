@@ -113,6 +113,8 @@ class Tail:
         )
         self._probe = Wanted(tag=tag, nodes=nodes, meta=False, data=False)
         self._is_filtered = values["tag"] is not None or bool(values["node"])
+        self._shown: dict[str, int] = {}
+        """For each topic, the seq up to which all was written out."""
         self._cursor: CursorFile | ServerCursor | None = None
         if values["cursor"]:
             self._cursor = CursorFile(values["cursor"])
@@ -339,6 +341,7 @@ class Tail:
     def _checkpoint(self, last: bool = False) -> None:
         """Write everything out, and only then move the cursor."""
         self._session.out.flush()
+        self._shown = {reader.topic: reader.passed_seq for reader in self.readers}
         if self._cursor is None:
             return
         self._is_unsaved = not last and time.monotonic() - self._saved_at < self._cursor.pause_s
@@ -356,10 +359,9 @@ class Tail:
         if self._cursor is not None:
             return "the same command goes on where this one stopped"
         if len(self._topics) > 1:
-            return "at " + ", ".join(f"{reader.topic} {reader.passed_seq}" for reader in self.readers)
-        if not self.readers:
-            return f"go on with: topics tail {self._topics[0]}{follow}"
-        return f"go on with: topics tail {self._topics[0]}{follow} --from {self.readers[0].passed_seq}"
+            return "at " + ", ".join(f"{topic} {seq}" for topic, seq in self._shown.items())
+        start = f" --from {self._shown[self._topics[0]]}" if self._shown else ""
+        return f"go on with: topics tail {self._topics[0]}{follow}{start}"
 
 
 def _render(session: Session, values: dict[str, Any], many: bool) -> Render | Sink:
