@@ -113,6 +113,8 @@ class Daemon:
 
     drained = False
     """Whether the handler that runs has waited for routers already."""
+    busy = 0.0
+    """Share of the time that the loop has worked, between the last two looks at the pressure."""
 
     def __init__(self, config: Config, log: Log, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -494,6 +496,7 @@ class Daemon:
         """Look at the pressure, and take what follows from it."""
         now, core, ready = self.loop.time(), self.core, self.pump.ready
         answered, worked_s = self.metrics.answered(), time.thread_time()
+        self.busy = min(1.0, (worked_s - self._worked_s) / max(now - self._observed_s, 1e-3))
         self.governor.observe(
             Observed(
                 depth=len(ready),
@@ -502,7 +505,7 @@ class Daemon:
                 queue_bytes=core.wal.unsynced_bytes if core is not None else 0,
                 in_flight=self.gate.inflight,
                 answered=answered - self._answered,
-                busy=min(1.0, (worked_s - self._worked_s) / max(now - self._observed_s, 1e-3)),
+                busy=self.busy,
             ),
             now,
         )

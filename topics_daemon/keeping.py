@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.core import Core
 from engine.fs import Fs
+from topics_daemon.memory import give_back
 from topics_daemon.worker import Worker
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 BREATH_S: Final = 0.001
 """Pause between two slices."""
 SWITCH_S: Final = 0.0001
+QUIET: Final = 0.1
+"""Share of its time that the loop works at most while memory is given back, which holds it for some milliseconds; a
+daemon that has more to do will soon want that memory again."""
 
 
 class Keeping:
@@ -34,10 +38,15 @@ class Keeping:
         self._stopped = False
         self._number = 0
         self._failures = 0
+        self._has_freed = False
+        """Whether a checkpoint has let go of memory that the system has not got back."""
 
     def look(self) -> None:
         """Something may have become due, or what was waited for may have come."""
         keeper = self._core.keeper
+        if self._has_freed and self._daemon.busy < QUIET:
+            self._has_freed = False
+            self._daemon.loop.run_in_executor(None, give_back)
         if not self._planned and (keeper.active or keeper.has_aside or keeper.is_due(self._core.commit.now_ms)):
             self._plan()
 
@@ -89,4 +98,5 @@ class Keeping:
         done = keeper.last
         if done is not None and done.number != self._number:
             self._number = done.number
+            self._has_freed = True
             log.info("checkpoint", number=done.number, topics=done.topics, segments=done.segments, took_ms=done.took_ms)

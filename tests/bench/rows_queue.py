@@ -10,6 +10,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from tests.bench.servers import BenchError, Server
 JOB_BYTES = 100
 SMALL = 200_000
 """Jobs of a small queue: more than some turns can do."""
+SETTLED_S = 3
+"""After a checkpoint the daemon gives memory back, once it is quiet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ def run_sizes(sizes: list[int], plan: Plan) -> Iterator[Row]:
         row = QueueRow("topics", 1, 16, 120.0, jobs)
         with servers.topicsd(plan.where) as daemon:
             fill(daemon, row)
+            time.sleep(SETTLED_S)
             settled = daemon.resident_bytes()
             turns = [turn(daemon, "topics", 1, 16, plan.seconds) for _ in range(plan.rounds)]
             yield Row(
