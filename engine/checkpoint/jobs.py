@@ -14,7 +14,7 @@ from xxhash import xxh3_64
 
 from engine.checkpoint.files import TailsUse
 from engine.checkpoint.pin import PinJob, UnpinJob
-from engine.checkpoint.sources import DamagedFrames, Readers, Source
+from engine.checkpoint.sources import Readers, Source
 from engine.formats.snapshot import (
     META_DIR,
     BadSnapshot,
@@ -32,6 +32,7 @@ from engine.segment.write import TailsWriter, read_back, remove, remove_empty, w
 from engine.store.snapshots import entry_of
 from engine.tagset import TagSet
 from engine.topic.block import Block
+from engine.topic.damaged import DamagedFrames
 from engine.topic.state import Topic
 from engine.types import TopicConfig
 from engine.wal.chain import TMP_SUFFIX

@@ -21,12 +21,10 @@ from engine.segment.build import Run, times_of
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.topic.block import Block, Bytes, Lens
+from engine.topic.damaged import DamagedFrames, Live
 from engine.topic.state import Topic
 from engine.wal.chain import LogFile, file_of
 from engine.wal.reader import FrameReader
-
-Live = list[tuple[int, int]]
-"""Inclusive ranges of seqs, ascending."""
 
 
 class Readers:
@@ -56,16 +54,6 @@ class Readers:
         """Give all handles back."""
         self._frames.close()
         self.segments.close()
-
-
-class DamagedFrames(StoreDamaged):
-    """Records in the log that do not check, or cannot be read: `ranges` are the seqs of those that were live."""
-
-    def __init__(self, topic_id: int, ranges: Live, why: str) -> None:
-        super().__init__(why)
-        self.topic_id = topic_id
-        self.ranges = ranges
-        self.why = why
 
 
 class Source(Protocol):

@@ -20,7 +20,7 @@ from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.catching import Catching
 from engine.core.commit import Commit
 from engine.core.cursors import Cursors
-from engine.core.damage import Damage
+from engine.core.damage import Damage, Found
 from engine.core.ephemeral import Ephemeral
 from engine.core.forwarding import Forwarding
 from engine.core.jobs import outcome
@@ -42,7 +42,6 @@ from engine.fragment import payload_bytes, render
 from engine.fs import Fs
 from engine.limits import ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
-from engine.segment.reader import DamagedSegment
 from engine.store.recovery import OpenedStore, open_store
 from engine.topic.history import NotCached
 from engine.topic.idempotency import batch_digest
@@ -423,7 +422,7 @@ class Core(Reads):
             self.catalog.records_live -= records
             self.catalog.bytes_live -= size
 
-    def _damaged(self, damage: list[DamagedSegment], ticket: Ticket[bool]) -> None:
+    def _damaged(self, damage: list[Found], ticket: Ticket[bool]) -> None:
         self.damage.found(damage, ticket)
 
     def advance(self) -> int:

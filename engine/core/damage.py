@@ -8,7 +8,8 @@ it (`Ticket`), asks again, and meets the tombstone. Records that are being told 
 them again waits for the first telling. After a restart the gap is known and the segment is still bad: then only
 `Segment.bad` has to be filled again. With `on_corruption = refuse` nothing is told, and readers of those records get a
 409 until somebody has looked after the files. What a checkpoint meets in the log is told the same way, and it is tried
-again: otherwise one bad frame would keep all later ones from being made.
+again: otherwise one bad frame would keep all later ones from being made. So is what a reader meets in the log when it
+reads a block back (engine/topic/damaged.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from engine.checkpoint.sources import DamagedFrames
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.slot import Slot
@@ -29,6 +29,7 @@ from engine.formats.frame import FrameType
 from engine.limits import OnCorruption
 from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
+from engine.topic.damaged import DamagedFrames
 from engine.topic.history import ReadJob
 from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
@@ -69,6 +70,8 @@ class StagedBad(Staged):
     def apply(self, catalog: Catalog, now_ms: int) -> bool:
         if isinstance(self._found, DamagedSegment):
             mark_bad(self._found.segment, self._found.rows)
+        else:
+            catalog.cache.bad.update(self._found.frames)
         self._damage.told(self.slot)
         return True
 
@@ -206,6 +209,17 @@ def seqs_of(found: Found) -> list[tuple[int, int]]:
 def is_still_there(topic: Topic, found: Found) -> bool:
     """Whether the records are (still) read from where they are damaged."""
     return isinstance(found, DamagedFrames) or is_current(topic, found.segment)
+
+
+def lose(topic: Topic, found: Found, now_ms: int | None = None) -> None:
+    """Show what is damaged as lost, without writing anything: for who looks at a store that is not started."""
+    for low, high in seqs_of(found):
+        for start, stop in list(topic.live_runs(max(low, topic.earliest_seq), min(high, topic.head))):
+            topic.apply_gap(start, stop, Reason.CORRUPTION, now_ms)
+    if isinstance(found, DamagedSegment):
+        mark_bad(found.segment, found.rows)
+    else:
+        topic.tail.cache.bad.update(found.frames)
 
 
 def is_current(topic: Topic, segment: Segment) -> bool:

@@ -25,7 +25,7 @@ from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, Snapsho
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
 from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
-from engine.checkpoint.sources import DamagedFrames, Readers, source_of
+from engine.checkpoint.sources import Readers, source_of
 from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
@@ -42,6 +42,7 @@ from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
 from engine.store.recovery import OpenedStore
 from engine.topic.block import Block
+from engine.topic.damaged import DamagedFrames
 from engine.topic.state import Topic
 from engine.types import CheckpointDone
 from engine.wal.wal import Wal

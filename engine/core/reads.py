@@ -13,19 +13,19 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from engine.core.catalog import Catalog
-from engine.core.damage import is_current, mark_bad, why_unread
+from engine.core.damage import Found, is_current, is_still_there, lose, topic_of, why_unread
 from engine.core.jobs import outcome
 from engine.core.priority import effective_priority
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Refused
 from engine.fs import Fs
-from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
+from engine.topic.damaged import DamagedFrames
 from engine.topic.history import NotCached, ReadJob
 from engine.topic.page import read_page
 from engine.topic.record import find_record
-from engine.types import Page, PageRequest, Reason, TopicState, WhyGone
+from engine.types import Page, PageRequest, TopicState, WhyGone
 
 T = TypeVar("T")
 
@@ -118,7 +118,9 @@ class Reads:
             return ticket
         self.read_again(job)
         # What has moved to the cold tier in the meantime is missed where it was.
-        damage = [found for found in job.damage if job.cold or not found.segment.cold]
+        damage = [
+            found for found in job.damage if job.cold or isinstance(found, DamagedFrames) or not found.segment.cold
+        ]
         if damage:
             self._damaged(damage, ticket)
         else:
@@ -133,18 +135,13 @@ class Reads:
         slot = self.catalog.by_id.get(segment.topic_id)
         return slot is not None and is_current(slot.topic, segment)
 
-    def _damaged(self, damage: list[DamagedSegment], ticket: Ticket[bool]) -> None:
+    def _damaged(self, damage: list[Found], ticket: Ticket[bool]) -> None:
         """Show what was found to be damaged as lost; here only to who looks at a store that is not started."""
         now = self.now()
         for found in damage:
-            segment = found.segment
-            if self._is_current(segment):
-                topic = self.catalog.by_id[segment.topic_id].topic
-                for low, high in found.rows:
-                    first, last = max(segment.first_seq + low, topic.earliest_seq), segment.first_seq + high
-                    for start, stop in list(topic.live_runs(first, last)):
-                        topic.apply_gap(start, stop, Reason.CORRUPTION, now)
-                mark_bad(segment, found.rows)
+            slot = self.catalog.by_id.get(topic_of(found))
+            if slot is not None and is_still_there(slot.topic, found):
+                lose(slot.topic, found, now)
         ticket.complete(True)
 
 

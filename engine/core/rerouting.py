@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.core.catalog import Catalog
+from engine.core.damage import lose
 from engine.core.forwarded import apply_copies
 from engine.core.jobs import outcome
 from engine.core.slot import Slot
@@ -116,10 +117,7 @@ class Rerouting:
             self._catalog.cache.history.put(job, _still)
             if job.damage and topic is not None:
                 for damaged in job.damage:
-                    for low, high in damaged.rows:
-                        base = damaged.segment.first_seq
-                        for start, stop in list(topic.live_runs(base + low, base + high)):
-                            topic.apply_gap(start, stop, Reason.CORRUPTION)
+                    lose(topic, damaged)
         raise RuntimeError("a Forward does not get on, whatever is read for it")
 
 

@@ -20,6 +20,7 @@ from engine.errors import StoreDamaged
 from engine.fragment import Rendered, ts_of
 from engine.segment.segment import Segment
 from engine.topic.block import DERIVED, NOT_LOGGED, Block
+from engine.topic.damaged import stand_in
 from engine.topic.history import History
 from engine.types import Reason
 
@@ -49,6 +50,7 @@ class Cache:
         "_queue",
         "_visitors",
         "_volatile",
+        "bad",
         "bytes_held",
         "bytes_max",
         "derived_held",
@@ -74,6 +76,8 @@ class Cache:
         self.volatile_held = 0
         """The part of it that is in no log."""
         self.history = History(self)
+        self.bad: set[tuple[int, int]] = set()
+        """Frames, as (shard, lsn), that are damaged, and all of whose records are told as lost."""
         self.retired: list[Segment] = []
         """Segments whose topics have dropped them; whoever looks after their files takes them from here."""
         self._gone = 0
@@ -107,15 +111,23 @@ class Cache:
                 self.cool(visitor)
         self._visitors.append(block)
 
-    def peek(self, shard: int, lsn: int, first_seq: int, count: int) -> Block:
-        """One frame as a block of its own, which nobody keeps."""
-        if self._peeked is not None and self._peeked[:2] == (shard, lsn):
-            return self._peeked[2]
+    def frame(self, shard: int, lsn: int, first_seq: int, count: int, ts: int) -> Rendered:
+        """The records of one frame, read back; at `ts` those of one that is known to be damaged. Raises `StoreDamaged`
+        and `OSError`."""
+        if (shard, lsn) in self.bad:
+            return stand_in(first_seq, count, ts)
         rendered = self.load(shard, lsn)
         if len(rendered.strides) != count:
             raise StoreDamaged(
                 f"the log gives {len(rendered.strides)} records where seqs from {first_seq} on are {count}"
             )
+        return rendered
+
+    def peek(self, shard: int, lsn: int, first_seq: int, count: int, ts: int) -> Block:
+        """One frame as a block of its own, which nobody keeps."""
+        if self._peeked is not None and self._peeked[:2] == (shard, lsn):
+            return self._peeked[2]
+        rendered = self.frame(shard, lsn, first_seq, count, ts)
         block = Block(first_seq, rendered, ts_of(rendered.fragments, 0), shard, lsn, 0)
         self._peeked = (shard, lsn, block)
         return block

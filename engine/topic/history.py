@@ -30,6 +30,7 @@ from engine.segment.reader import Chunk, DamagedSegment, Rows, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
 from engine.topic.block import WEIGHT_FIXED, Block, Bytes, Lens, counted_between
+from engine.topic.damaged import DamagedFrames
 
 if TYPE_CHECKING:
     from engine.topic.cache import Cache
@@ -69,13 +70,15 @@ class NotCached(Exception):
 class ReadJob:
     """Stretches of rows, or rows by tag, to be read from segments. `run` touches nothing that the loop owns.
 
+    There may be nothing to read but damage in the log to be told (`of_damage`), which is waited for in the same way.
+
     key      the same for jobs that read the same
     cold     whether it needs the cold tier, which may take any time or never answer
     damage   what was found out to be damaged
     refusal  why files cannot be used at all
     """
 
-    __slots__ = ("_opener", "asked", "cold", "damage", "parts", "refusal", "tag_rows", "tags")
+    __slots__ = ("_lost", "_opener", "asked", "cold", "damage", "parts", "refusal", "tag_rows", "tags")
 
     def __init__(
         self, opener: Opener, asked: list[tuple[Segment, int, int]], tags: list[tuple[Segment, Needle]]
@@ -86,12 +89,21 @@ class ReadJob:
         self.cold = any(segment.cold for segment in self.segments())
         self.parts: list[tuple[Segment, Part]] = []
         self.tag_rows: list[tuple[Segment, Needle, array[int]]] = []
-        self.damage: list[DamagedSegment] = []
+        self.damage: list[DamagedSegment | DamagedFrames] = []
+        self._lost: tuple[tuple[int, int], ...] = ()
         self.refusal: StoreForeign | None = None
+
+    @classmethod
+    def of_damage(cls, damage: DamagedFrames) -> ReadJob:
+        """One that has found damage already."""
+        job = cls(_no_files, [], [])
+        job.damage.append(damage)
+        job._lost = damage.frames
+        return job
 
     @property
     def key(self) -> tuple[object, ...]:
-        return (*self.asked, *[(segment, needle.part, needle.exact) for segment, needle in self.tags])
+        return (*self.asked, *[(segment, needle.part, needle.exact) for segment, needle in self.tags], *self._lost)
 
     def segments(self) -> set[Segment]:
         """All segments that it reads."""
@@ -99,6 +111,8 @@ class ReadJob:
 
     def run(self, fs: Fs) -> None:
         """Read. Raises `OSError`, after which nothing of it counts."""
+        if not (self.asked or self.tags):
+            return
         with self._opener(fs) as files:
             for segment, start, stop in self.asked:
                 try:
@@ -185,8 +199,8 @@ class History:
         """The segments' files, for the thread that owns the topics."""
         self.held = 0
         """Bytes of all that is kept; counted in `Cache.bytes_held` too."""
-        self.damaged: list[DamagedSegment] = []
-        """Index rows that could not be read where no reader was to be told; somebody has to look after them."""
+        self.damaged: list[DamagedSegment | DamagedFrames] = []
+        """What could not be read where no reader was to be told; somebody has to look after it."""
         self._opener: Opener = _no_files
         self._kept: dict[tuple[Segment, int], Part | _Tags] = {}
         """By segment and first row (`_TAGS`: its set of tags), what was used longest ago first."""

@@ -99,7 +99,7 @@ class Topic:
         self.last_read_ts: int | None = None
         self.deleted = _NOTHING_DELETED
         self.lost: tuple[tuple[int, int], ...] = ()
-        self.tail = Tail(cache if cache is not None else Cache())
+        self.tail = Tail(cache if cache is not None else Cache(), topic_id)
         self.idempotency = Window(keys if keys is not None else Keys(), config.idempotency_window_ms)
         self._gaps = _NO_GAPS
         self._floor = _UNTOUCHED
@@ -110,7 +110,7 @@ class Topic:
     def attach(self, cache: Cache, keys: Keys) -> None:
         """Share memory and key counts with the other topics of a store; before anything is applied."""
         assert self.head == 0, "a topic is attached before it holds anything"
-        self.tail = Tail(cache)
+        self.tail = Tail(cache, self.id)
         self.idempotency = Window(keys, self.config.idempotency_window_ms)
 
     def release(self) -> None:

@@ -7,16 +7,18 @@ is live leaves the tail at once. The oldest blocks may be sealed: their records 
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import StoreDamaged
-from engine.fragment import Rendered
+from engine.fragment import Rendered, ts_of
 from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, DERIVED, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
-from engine.topic.history import Part
+from engine.topic.damaged import DamagedFrames
+from engine.topic.history import NotCached, Part, ReadJob
 
 if TYPE_CHECKING:
     from engine.topic.state import Topic
@@ -27,6 +29,13 @@ FRAMES_PEEKED: Final = 32
 
 def _last_ts(block: Block) -> int:
     return block.last_ts
+
+
+def _why_damaged(error: StoreDamaged | OSError) -> str:
+    """What to say of a frame that is damaged. Raises an error of the disk that may pass."""
+    if isinstance(error, OSError) and error.errno != errno.EIO:
+        raise error
+    return str(error)
 
 
 def _are_one(left: Block, right: Block) -> bool:
@@ -47,10 +56,11 @@ def _are_one(left: Block, right: Block) -> bool:
 class Tail:
     """The blocks of one topic."""
 
-    __slots__ = ("_firsts", "blocks", "cache")
+    __slots__ = ("_firsts", "blocks", "cache", "topic_id")
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, topic_id: int) -> None:
         self.cache = cache
+        self.topic_id = topic_id
         self.blocks: list[Block] = []
         self._firsts: array[int] = array("Q")
 
@@ -118,13 +128,40 @@ class Tail:
         return bisect_left(self.blocks, ts, key=_last_ts)
 
     def hot(self, block: Block) -> Block:
-        """The block, with its payload read back from the log if it was cold."""
-        if block.data is None:
-            assert block.segment is None, "a sealed block is never hot as a whole"
-            load, shard = self.cache.load, block.shard
-            block.warm(load(shard, lsn) for lsn in block.lsns or ())
-            self.cache.hold_again(block, self)
+        """The block, with its payload read back from the log if it was cold. Raises `NotCached` where some of it is
+        damaged: its job says so, and when that is told the rest is read."""
+        try:
+            return self._hot(block)
+        except DamagedFrames as damage:
+            raise NotCached(ReadJob.of_damage(damage)) from damage
+
+    def _hot(self, block: Block) -> Block:
+        if block.data is not None:
+            return block
+        assert block.segment is None, "a sealed block is never hot as a whole"
+        found: list[Rendered] = []
+        lost: list[tuple[int, int, int]] = []
+        why = ""
+        ts = block.first_ts
+        for lsn, first, count in block.frames():
+            try:
+                rendered = self.cache.frame(block.shard, lsn, first, count, ts)
+            except (StoreDamaged, OSError) as error:
+                why = _why_damaged(error)
+                lost.append((lsn, first, count))
+                continue
+            found.append(rendered)
+            if self.cache.bad:
+                ts = ts_of(rendered.fragments, len(rendered.fragments) + 1 - rendered.strides[-1])
+        if lost:
+            raise self._damaged(block.shard, lost, why)
+        block.warm(found)
+        self.cache.hold_again(block, self)
         return block
+
+    def _damaged(self, shard: int, frames: list[tuple[int, int, int]], why: str) -> DamagedFrames:
+        ranges = [(first, first + count - 1) for _, first, count in frames]
+        return DamagedFrames(self.topic_id, ranges, why, tuple((shard, lsn) for lsn, _, _ in frames))
 
     def at(self, block: Block, index: int) -> tuple[Block, int]:
         """A hot block and the index in it of record `index` of `block`: of a cold one only the frame is read back that
@@ -133,10 +170,26 @@ class Tail:
             return block, index
         if block.segment is not None:
             return self.cache.history.part(block, index)
+        try:
+            return self._at(block, index)
+        except DamagedFrames as damage:
+            raise NotCached(ReadJob.of_damage(damage)) from damage
+
+    def _at(self, block: Block, index: int) -> tuple[Block, int]:
+        """The same for a block of the log. Raises `DamagedFrames`."""
+        if block.data is not None:
+            return block, index
         lsn, first, count = block.frame_of(index)
         if count > OPEN_RECORDS:
-            return self.hot(block), index
-        return self.cache.peek(block.shard, lsn, block.first_seq + first, count), index - first
+            return self._hot(block), index
+        ts = block.first_ts
+        if first and (block.shard, lsn) in self.cache.bad:
+            ts = self.ts_at(block, first - 1)
+        first_seq = block.first_seq + first
+        try:
+            return self.cache.peek(block.shard, lsn, first_seq, count, ts), index - first
+        except (StoreDamaged, OSError) as error:
+            raise self._damaged(block.shard, [(lsn, first_seq, count)], _why_damaged(error)) from error
 
     def size(self, block: Block, start: int, stop: int) -> int:
         """What records `start … stop - 1` of a block count for; where a frame cannot be read, their share of what all
@@ -147,13 +200,13 @@ class Tail:
             return self.cache.history.size(block, start, stop)
         if stop - start > FRAMES_PEEKED:
             try:
-                return self.hot(block).size(start, stop)
+                return self._hot(block).size(start, stop)
             except (StoreDamaged, OSError):
                 pass  # some frame of it: they are looked at one by one
         total = 0
         while start < stop:
             try:
-                part, offset = self.at(block, start)
+                part, offset = self._at(block, start)
             except (StoreDamaged, OSError):
                 _, first, count = block.frame_of(start)
                 taken = min(stop, first + count) - start
@@ -165,12 +218,16 @@ class Tail:
         return min(total, block.live_bytes)
 
     def ts_at(self, block: Block, index: int) -> int:
-        """The `$ts` of a record of a block."""
+        """The `$ts` of a record of a block; where a frame is damaged, which is told then, one that is not too early."""
         if block.first_ts == block.last_ts:
             return block.first_ts
         if block.segment is not None:
             return self.cache.history.ts_at(block, index)
-        part, offset = self.at(block, index)
+        try:
+            part, offset = self._at(block, index)
+        except DamagedFrames as damage:
+            self.cache.history.damaged.append(damage)
+            return block.last_ts
         return part.ts_at(offset)
 
     def offset_since(self, block: Block, ts: int, low: int = 0) -> int:

@@ -140,7 +140,9 @@ def test_a_background_sync_follows_within_the_interval_although_nobody_waits() -
 
 @pytest.mark.slow
 def test_no_ack_runs_further_ahead_of_the_synced_head_than_the_window() -> None:
-    hand = Hand(settings=Hand().settings.__class__(wal_file_bytes=64 << 20, wal_fill_bytes=16 << 20))
+    hand = Hand(
+        settings=Hand().settings.__class__(wal_file_bytes=64 << 20, wal_small_bytes=64 << 20, wal_fill_bytes=16 << 20)
+    )
     awake(hand, "t")
     hand.pass_ms(20)
     hand.sync()
