@@ -128,7 +128,7 @@ def peers_page(results: dict[str, Any]) -> str:
             "",
             "Servers of each kind took turns under the same payloads on one machine, each through its own fastest",
             "common client; a figure is the median of the turns with their range. CPU is user + system of the server",
-            "process over the count, so it says what an operation costs, not how many a second there are. Below 1.00 in",
+            "process over the count: it says what an operation costs, not how many a second there are. Below 1.00 in",
             "the last column topicsd takes less (of MB/s: does less). All rows, goals and latencies are in",
             "[the benchmarks](README.md).",
             "",
