@@ -219,3 +219,61 @@ def test_limits_and_engine_settings_carry_what_was_configured() -> None:
     assert (config.limits().record_bytes, config.limits().topics) == (5, 6)
     assert config.engine_settings().wal_shards == 2
     assert config.engine_settings().wal_file_bytes % 4096 == 0
+
+
+KIB, MIB = 1024, 1024 * 1024
+PROMISED: dict[str, object] = {
+    "DATA_DIR": "./topics-data",
+    "HOST": "127.0.0.1",
+    "PORT": "4000",
+    "ALLOW_INSECURE_NO_AUTH": False,
+    "PROBE_AUTH": False,
+    "ALLOWED_HOSTS": ("localhost", "127.0.0.0/8", "[::1]"),
+    "WAL_FILE_BYTES": 64 * MIB,
+    "SYNC_INTERVAL_MS": 10,
+    "CHECKPOINT_BYTES": 256 * MIB,
+    "CHECKPOINT_MS": 300_000,
+    "SEGMENT_MAX_EVENTS": 10_000,
+    "SEGMENT_MAX_BYTES": 64 * MIB,
+    "SEGMENT_AGE_MS": 3_600_000,
+    "COLD_DIR": "",
+    "HOT_RETAIN_SEGMENTS": 4,
+    "HOT_RETAIN_BYTES": 0,
+    "CACHE_BYTES": 64 * MIB,
+    "ON_CORRUPTION": "isolate",
+    "MAX_TOPICS": 100_000,
+    "MAX_ROUTERS": 10_000,
+    "MAX_WATCH_SESSIONS": 10_000,
+    "MAX_WATCH_TOPICS": 256,
+    "MAX_SSE_CONNECTIONS": 10_000,
+    "MAX_SSE_CONNECTIONS_PER_KEY": 1000,
+    "MAX_INFLIGHT_PER_KEY": 1000,
+    "MAX_TOTAL_BYTES": 0,
+    "MAX_BATCH_RECORDS": 10_000,
+    "MAX_RECORD_BYTES": MIB,
+    "MAX_BODY_BYTES": 64 * MIB,
+    "MAX_META_BYTES": 16 * KIB,
+    "MAX_TAG_BYTES": 256,
+    "MAX_NODE_BYTES": 128,
+    "MAX_LIMIT": 1000,
+    "MAX_CLAIM": 1000,
+    "MAX_CONNECTIONS": 4096,
+    "MAX_HEADER_BYTES": 32 * KIB,
+    "MAX_HEADERS": 100,
+    "MAX_URL_BYTES": 8 * KIB,
+    "MAX_NESTING": 128,
+    "MAX_REQUEST_BUFFER_BYTES": 256 * MIB,
+    "HEADER_TIMEOUT_MS": 10_000,
+    "BODY_TIMEOUT_MS": 60_000,
+    "IDLE_TIMEOUT_MS": 75_000,
+    "DRAIN_MS": 10_000,
+    "LOG_FORMAT": "auto",
+    "LOG_LEVEL": "info",
+}
+"""The table of operations.md, by hand. `COLD_URL` comes with the object store."""
+
+
+def test_every_variable_of_the_specification_is_there_with_its_default() -> None:
+    defaults = {setting.variable.removeprefix("TOPICS_"): setting.default for setting in SETTINGS}
+    assert {name: defaults.get(name) for name in PROMISED} == PROMISED
+    assert {"SOCKET", "API_KEYS", "API_KEYS_FILE", "PORT_FILE", "WAL_SHARDS", "SOCKET_AUTH"} <= set(defaults)

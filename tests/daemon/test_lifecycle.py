@@ -331,3 +331,74 @@ def test_sighup_changes_the_log_level_and_says_what_would_need_a_restart(tmp_pat
             time.sleep(0.02)
     daemon.is_well()
     assert daemon.stop() == 0
+
+
+def test_print_config_says_where_each_value_came_from_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text('cache_bytes = "96MiB"\nlog_level = "debug"\n')
+    keys = tmp_path / "keys"
+    keys.write_text("f1le-secret\n")
+    keys.chmod(0o600)
+    environ = {"TOPICS_LOG_LEVEL": "error", "TOPICS_API_KEYS": "s3cret:rw", "TOPICS_API_KEYS_FILE": str(keys)}
+    done = run("--config", str(file), "--print-config", "--port", "0", "--data-dir", str(tmp_path / "d"), **environ)
+    assert done.returncode == 0
+    for line in (
+        f'cache_bytes = "96MiB"  # file {file}',
+        'log_level = "error"  # environment TOPICS_LOG_LEVEL',
+        'port = "0"  # flag --port',
+        'api_keys = "********"  # environment TOPICS_API_KEYS',
+        'host = "127.0.0.1"  # default',
+    ):
+        assert line in done.stdout.splitlines()
+    assert "s3cret" not in done.stdout + done.stderr
+    assert "f1le-secret" not in done.stdout + done.stderr
+    assert not (tmp_path / "d").exists(), "nothing is made"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "code", "lines"),
+    [
+        (["--nonsense", "1"], {}, 64, 1),
+        (["--port"], {}, 64, 1),
+        (["--port", "99999", "--cache-bytes", "lots"], {"TOPICS_MAX_TOPICS": "-1"}, 78, 3),
+        (["--config", "/nonexistent/topics.toml"], {}, 78, 1),
+    ],
+)
+def test_a_mistake_is_a_line_on_stderr_and_an_exit_code(
+    flags: list[str], environ: dict[str, str], code: int, lines: int
+) -> None:
+    done = run(*flags, **environ)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert len(done.stderr.splitlines()) == lines, done.stderr
+
+
+def test_an_unknown_key_in_a_file_stops_the_start_and_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text("max_topcis = 5\n")
+    done = run("--config", str(file), "--data-dir", str(tmp_path / "d"))
+    assert done.returncode == 78
+    assert "'max_topcis'" in done.stderr
+    with daemon_process(environ=clean_environment(TOPICS_MAX_TOPCIS="5")) as daemon:
+        assert "unknown variable TOPICS_MAX_TOPCIS is ignored" in daemon.log
+
+
+@pytest.mark.parametrize(("fault", "code"), [("sync", 74)])
+def test_a_disk_that_fails_during_the_start_is_74(tmp_path: Path, fault: str, code: int) -> None:
+    daemon = start(tmp_path)
+    daemon.write("t", 1)
+    daemon.process.kill()
+    daemon.process.wait()
+    (tmp_path / fault).touch()
+    launcher = str(Path(__file__).with_name("faulty.py"))
+    done = subprocess.run(
+        [sys.executable, launcher, "--data-dir", str(tmp_path / "data"), "--port", "0", "--socket", "none"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=clean_environment(FAULTS=str(tmp_path)),
+    )
+    assert done.returncode == code, done.stderr
+    (tmp_path / fault).unlink()
+    again = start(tmp_path)
+    assert records_of(again.read("t")) == [1]
+    assert again.stop() == 0
