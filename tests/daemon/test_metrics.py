@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,9 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # its types are a package of their own, for this one line
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -203,26 +208,34 @@ def test_labels_are_bounded_and_a_scrape_costs_the_same_at_20_000_topics() -> No
                 wire.send(post("/v0/write", {"topics": {f"t{n}": {"records": [{"data": 1}]} for n in names}}))
                 assert wire.answer().status in (200, 201)
 
-        def cost_s() -> float:
+        def cpu_s() -> float:
+            """The processor's time of one scrape: nobody else who uses the machine is in it."""
+            schedstat = Path(f"/proc/{daemon.pid}/schedstat")
             best = 9.0
-            for _ in range(15):
-                began = time.perf_counter()
-                wire.send(request("GET", "/v0/metrics"))
-                wire.answer()
-                best = min(best, time.perf_counter() - began)
+            for _ in range(3):
+                began = int(schedstat.read_text().split()[0])
+                for _ in range(10):
+                    wire.send(request("GET", "/v0/metrics"))
+                    wire.answer()
+                best = min(best, (int(schedstat.read_text().split()[0]) - began) / 1e10)
             return best
 
-        write_topics(0, 2000)
-        few = cost_s()
+        write_topics(0, 100)
+        least = cpu_s()
+        write_topics(100, 2000)
+        few = cpu_s()
         assert value(scrape(daemon), "topics_metrics_truncated") == 1
         write_topics(2000, 20_000)
-        many = cost_s()
+        many = cpu_s()
         families = scrape(daemon)
         assert value(families, "topics_topics") == 20_000
         series = families["topics_topic_records"].samples
         assert len(series) == RECENT_MAX
         assert len(daemon.ask(request("GET", "/v0/metrics")).body) < 500_000
-        assert many < 3 * few + 0.005, f"{many * 1000:.1f} ms at 20,000 topics against {few * 1000:.1f} at 2,000"
+        figures = [f"{cost * 1000:.2f} ms" for cost in (least, few, many)]
+        print("a scrape at 100, 2,000 and 20,000 topics:", *figures)
+        assert many < 1.5 * few + 0.001, figures
+        assert many < RECENT_MAX / 100 * least + 0.001, "no more than the series that it may have"
         # What was touched last is there: also what was only read.
         daemon.read("t5")
         daemon.write("t6", 1)
@@ -342,3 +355,36 @@ def test_the_alert_rules_speak_of_what_is_given(daemon: DaemonProcess) -> None:
         assert rule["annotations"]["summary"]
         check_expression(rule["expr"], families)
         assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+
+
+def lost(given: Any, kept: Any, path: str = "") -> list[str]:
+    """What of one JSON value is not in another one, by its path."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return [word for name in given for word in lost(given[name], kept.get(name), f"{path}/{name}")]
+    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        return [word for at, pair in enumerate(zip(given, kept, strict=True)) for word in lost(*pair, f"{path}/{at}")]
+    return [] if given == kept else [path]
+
+
+def test_the_dashboard_is_one_for_grafanas_own_types() -> None:
+    """Read into Grafana's types and written again, nothing is missing: a member that they do not know would be."""
+    plugins.register_default_plugins()
+    board = json.loads((MONITORING / "dashboard.json").read_text())
+
+    def written(value: Any) -> Any:
+        return json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(value)))
+
+    assert lost(board, written(board)) == []
+    misspelt = json.loads(json.dumps(board).replace('"legendFormat"', '"legend"').replace('"timezone"', '"zone"'))
+    assert lost(misspelt, written(misspelt)), "this would notice"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Prometheus) is not installed")
+def test_prometheus_own_tool_takes_the_rules_and_finds_no_fault_with_the_metrics(daemon: DaemonProcess) -> None:
+    rules = subprocess.run(
+        ["promtool", "check", "rules", str(MONITORING / "alerts.yml")], capture_output=True, text=True, timeout=60
+    )
+    assert rules.returncode == 0, rules.stdout + rules.stderr
+    page = daemon.ask(request("GET", "/v0/metrics")).body
+    linted = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60)
+    assert (linted.returncode, linted.stdout + linted.stderr) == (0, b"")
