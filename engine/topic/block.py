@@ -131,7 +131,6 @@ class Block:
     shard, lsns        where the frames are that it was made from; `NOT_LOGGED` and none for ephemeral topics
     counts             how many records each frame has; None when all have equally many
     segment            where its records lie when it is sealed: it then has no `lsns`, and no payload of its own
-    queued             whether `Cache` has it in its queue
     sealing            whether it is being copied into a segment: it must keep its bounds
     tagged             whether a record of it has ever had a tag
     known_tags         what `tags` has found out, kept from when the block is closed
@@ -156,7 +155,6 @@ class Block:
         "meta_lens",
         "node_lens",
         "open",
-        "queued",
         "sealing",
         "segment",
         "shard",
@@ -179,7 +177,7 @@ class Block:
         self.lsns: array[int] | None = None if shard < 0 else array("Q", (lsn,))
         self.counts: Lens | None = None
         self.segment: Segment | None = None
-        self.queued = self.sealing = False
+        self.sealing = False
         self.touched = True
         self.open = count <= OPEN_RECORDS and len(fragments) <= OPEN_BYTES
         self.weight = WEIGHT_FIXED + len(fragments) + 4 * count
@@ -213,7 +211,7 @@ class Block:
         block.live, block.live_bytes = live, live_bytes
         block.shard, block.lsns, block.counts = NOT_LOGGED, None, None
         block.segment = segment
-        block.queued = block.touched = block.open = block.sealing = False
+        block.touched = block.open = block.sealing = False
         block.weight = 0
         block.data = block._bounds = block._strides = block._bare = None
         block.node_lens = block.meta_lens = block.tag_lens = None

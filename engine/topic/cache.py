@@ -12,7 +12,7 @@ Sealed blocks are never hot; what was read of them (`History`) counts as well, a
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,6 @@ class Cache:
     """The blocks of one store. `bytes_max` 0 means no bound."""
 
     __slots__ = (
-        "_gone",
         "_peeked",
         "_queue",
         "_visitors",
@@ -80,14 +79,13 @@ class Cache:
         """Frames, as (shard, lsn), that are damaged, and all of whose records are told as lost."""
         self.retired: list[Segment] = []
         """Segments whose topics have dropped them; whoever looks after their files takes them from here."""
-        self._gone = 0
-        """How many queued blocks are no topic's any more."""
-        self._queue: deque[tuple[Tail, Block]] = deque()
+        self._queue: OrderedDict[Block, Tail] = OrderedDict()
+        """The hot blocks of logged topics. One leaves at once, wherever it stands, so there is never much to tidy up."""
         self._visitors: deque[Block] = deque(maxlen=VISITORS)
         """Blocks that were read back since memory was last looked after."""
         self._peeked: tuple[int, int, Block] | None = None
         """The last single frame that was read back."""
-        self._volatile: deque[tuple[Topic, Block]] = deque()
+        self._volatile: OrderedDict[Block, Topic] = OrderedDict()
 
     @property
     def over(self) -> bool:
@@ -98,9 +96,7 @@ class Cache:
         """A block of a logged topic has become hot: it holds `block.weight` bytes."""
         self.bytes_held += block.weight
         block.touched = True
-        if not block.queued:
-            block.queued = True
-            self._queue.append((tail, block))
+        self._queue[block] = tail
 
     def hold_again(self, block: Block, tail: Tail) -> None:
         """The same for one that was read back: older visitors leave first when there is no room."""
@@ -136,7 +132,7 @@ class Cache:
         """The same for a block that is in no log."""
         self.bytes_held += block.weight
         self.volatile_held += block.weight
-        self._volatile.append((topic, block))
+        self._volatile[block] = topic
 
     def hold_derived(self, block: Block) -> None:
         """The same for a block of copies, which keeps its payload until it is sealed."""
@@ -168,13 +164,6 @@ class Cache:
             return
         self._give_back(block)
         block.clear()
-        self._gone += 1
-        if self._gone > 64 and self._gone * 2 > len(self._queue) + len(self._volatile):
-            for _, queued in self._queue:
-                queued.queued = queued.data is not None
-            self._queue = deque(entry for entry in self._queue if entry[1].queued)
-            self._volatile = deque(entry for entry in self._volatile if entry[1].data is not None)
-            self._gone = 0
 
     def forget(self, segment: Segment) -> None:
         """The files of a segment are going to be removed."""
@@ -189,8 +178,11 @@ class Cache:
         self.bytes_held -= block.weight
         if block.shard == NOT_LOGGED:
             self.volatile_held -= block.weight
+            self._volatile.pop(block, None)
         elif block.shard == DERIVED:
             self.derived_held -= block.weight
+        else:
+            self._queue.pop(block, None)
 
     def shrink(self) -> tuple[int, int]:
         """Give back memory until the bound holds; (records, bytes) that ephemeral topics have lost by it."""
@@ -201,21 +193,17 @@ class Cache:
             if history.held and (history.held > self.bytes_max // HISTORY_SHARE or not self._queue):
                 history.give_back()
             elif self._volatile and (self.volatile_held > self.bytes_max // 2 or not self._queue):
-                topic, block = self._volatile.popleft()
-                if block.data is not None:
-                    lost = topic.shed(block)
-                    records, size = records + lost[0], size + lost[1]
+                block, topic = self._volatile.popitem(last=False)
+                lost = topic.shed(block)
+                records, size = records + lost[0], size + lost[1]
             elif self._queue:
-                entry = self._queue.popleft()
-                tail, block = entry
-                if block.data is None:
-                    block.queued = False
-                elif block.touched and chances > 0:
+                block = next(iter(self._queue))
+                tail = self._queue[block]
+                if block.touched and chances > 0:
                     chances -= 1
                     block.touched = False
-                    self._queue.append(entry)
+                    self._queue.move_to_end(block)
                 else:
-                    block.queued = False
                     self.cool(block)
                     tail.join_cold(block)
             else:

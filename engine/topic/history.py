@@ -134,7 +134,7 @@ class ReadJob:
 class Part(Block):
     """Rows of a sealed block as a hot block; rows without a record (dead when they were sealed) take no bytes in it."""
 
-    __slots__ = ("_chunk", "_may_be_holed", "_tss")
+    __slots__ = ("_chunk", "_may_be_holed", "_tss", "queued")
 
     def __init__(self, segment: Segment, chunk: Chunk) -> None:
         count, tss = chunk.count, chunk.ts
@@ -479,7 +479,7 @@ class History:
         self.held -= item.weight
         self._cache.bytes_held -= item.weight
 
-    def grow(self, part: Block, weight: int) -> None:
+    def grow(self, part: Part, weight: int) -> None:
         """A part holds so much more."""
         part.weight += weight
         if part.queued:

@@ -274,8 +274,11 @@ class Tail:
         before = block.bare_bytes
         found = block.bare(start, stop)
         if block.bare_bytes != before:
-            grower = self.cache.history if isinstance(block, Part) else self.cache
-            grower.grow(block, block.bare_bytes - before)
+            more = block.bare_bytes - before
+            if isinstance(block, Part):
+                self.cache.history.grow(block, more)
+            else:
+                self.cache.grow(block, more)
         return found
 
     def replace(self, first_index: int, count: int, block: Block) -> None:
@@ -289,8 +292,6 @@ class Tail:
         assert replaced[-1].last_seq <= block.last_seq, "a segment holds all of what it replaces"
         block.live = sum(old.live for old in replaced)
         block.live_bytes = sum(old.live_bytes for old in replaced)
-        if block.live != segment.present:
-            segment.deletes_dirty = True
         if block.known_tags is not None:
             self.cache.history.know_tags(block, block.known_tags)
         for old in replaced:

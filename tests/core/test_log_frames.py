@@ -67,7 +67,7 @@ def test_one_record_of_it_is_a_404_that_says_why_and_its_neighbours_are_read() -
     with pytest.raises(Refused) as raised:
         until_read(hand.core, lambda: hand.core.record("t", 8), hand.take)
     assert raised.value.code is Code.NOT_FOUND
-    assert raised.value.detail["why"] == WhyGone.LOST.value
+    assert (raised.value.detail or {})["why"] == WhyGone.LOST.value
     assert b'"n":6,' in hand.core.record("t", 6)
     assert b'"n":10,' in hand.core.record("t", 10)
 

@@ -60,7 +60,6 @@ def cold(life: Life, block: Block) -> Block:
         block.data = bytes(block.data)
         block.cool()
     block.lsns, block.counts = copy.copy(block.lsns), copy.copy(block.counts)
-    block.queued = False
     return block
 
 
