@@ -349,10 +349,11 @@ class Daemon:
             self._plan_pulse(core)
         if core.queues.due_ms != self._claims_due:
             self._plan_claims(core)
-        if core.fresh:
-            self.metrics.touched.update(core.fresh)
-            self.pump.wake(core.fresh)
-            core.fresh.clear()
+        fresh = core.fresh
+        if fresh:
+            self.metrics.touched.update(fresh)
+            self.pump.wake(fresh)
+            fresh.clear()
         if self.unsettled:
             unsettled, self.unsettled = self.unsettled, []
             for connection in unsettled:
@@ -382,7 +383,7 @@ class Daemon:
         """Hand out the syncs and the chore that are due."""
         assert self._syncer is not None
         assert self._filler is not None
-        while (job := core.sync_job()) is not None:
+        while (job := core.sync_job(core.commit.now_ms)) is not None:
             self.metrics.sync_began(job.shard)
             self._syncer.submit(job)
         self._turns_to_chore -= 1

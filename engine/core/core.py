@@ -441,9 +441,9 @@ class Core(Reads):
                 self._fail_everything(OSError("the data directory was moved or replaced"))
         return now
 
-    def sync_job(self) -> SyncJob | None:
-        """A sync to run; call after `turn`, until it returns None. What is still staged is written first."""
-        return self.commit.sync_job(self._read_clocks())
+    def sync_job(self, now_ms: int | None = None) -> SyncJob | None:
+        """A sync to run; call after `turn` (at its time or another) until it returns None. Writes what is staged."""
+        return self.commit.sync_job(self._read_clocks() if now_ms is None else now_ms)
 
     def sync_done(self, job: SyncJob, error: OSError | None) -> None:
         """The outcome of a sync."""

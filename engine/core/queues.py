@@ -252,6 +252,9 @@ class Queues:
 
     def serve(self, now: int) -> None:
         """Deal to those who wait, where something has changed or a time has come."""
+        if not self._waiting:
+            self._poked.clear()
+            return
         due = self.due_ms
         if due is not None and due <= now:
             for host in self._waiting:

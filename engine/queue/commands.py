@@ -148,7 +148,7 @@ def check_settling(command: Ack | Nack | Extend) -> None:
 
 
 def _check_node(node: str) -> None:
-    if _utf8_bytes(node) < 1:
+    if not node or (not node.isascii() and _utf8_bytes(node) < 1):
         raise invalid("node must not be empty: it names the holder of the leases", "node")
 
 
