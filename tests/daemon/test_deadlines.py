@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
+from topics_daemon.body import BODY_GRACE_S
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +53,24 @@ def test_S06_a_body_that_does_not_end_is_cut_off(daemon: DaemonProcess) -> None:
         began = time.monotonic()
         assert wire.closed()
         assert 0.5 < time.monotonic() - began < 2
+
+
+def test_S06_a_body_that_trickles_is_cut_off_long_before_its_deadline() -> None:
+    """At least a KiB a second, after a few seconds of grace."""
+    with daemon_process("--body-timeout-ms", "600s") as running, running.wire() as slow, running.wire() as steady:
+        began = time.monotonic()
+        for wire in (slow, steady):
+            wire.send(post("/v0/topics/t", b"").replace(b"Content-Length: 0", b"Content-Length: 1000000"))
+        over = 0.0
+        while not over and time.monotonic() - began < 60:
+            steady.send(b" " * 4096)
+            try:
+                slow.send(b" ")
+            except ConnectionError:
+                over = time.monotonic() - began
+            time.sleep(0.2)
+        assert BODY_GRACE_S <= over < 60
+        steady.send(b" ")
 
 
 def test_S06_an_idle_connection_is_closed_but_one_that_asks_now_and_then_is_not(daemon: DaemonProcess) -> None:

@@ -212,16 +212,17 @@ def test_a_request_that_never_ends_does_not_hold_the_stop_beyond_the_drain_time(
         assert 0.2 < time.monotonic() - began < 5
 
 
-def test_a_second_signal_ends_at_once_and_loses_nothing_acked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_at_once_and_loses_nothing_acked(tmp_path: Path, number: int, code: int) -> None:
     daemon = start(tmp_path)
     daemon.write("t", 1)
     with daemon.wire() as wire:
         wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         wire.send(b"Content-Length: 100\r\n\r\n{")
         time.sleep(0.1)
-        daemon.process.send_signal(signal.SIGTERM)
+        daemon.process.send_signal(number)
         time.sleep(0.3)
-        assert daemon.stop(signal.SIGTERM) == 143
+        assert daemon.stop(number) == code
     again = start(tmp_path)
     assert records_of(again.read("t")) == [1]
     assert again.stop() == 0
@@ -402,3 +403,37 @@ def test_a_disk_that_fails_during_the_start_is_74(tmp_path: Path, fault: str, co
     again = start(tmp_path)
     assert records_of(again.read("t")) == [1]
     assert again.stop() == 0
+
+
+def test_a_signal_during_recovery_ends_it_with_0_and_the_next_start_is_whole(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    first.write("t", *range(100))
+    first.process.kill()
+    first.process.wait()
+    held = tmp_path / "held"
+    held.touch()
+    port_file = tmp_path / "port"
+    port_file.unlink()
+    arguments = [sys.executable, str(Path(__file__).with_name("held.py")), *first.arguments[3:]]
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(arguments, env=clean_environment(HELD=str(held)), stderr=log)
+    deadline = time.monotonic() + 20
+    while not port_file.exists():
+        assert time.monotonic() < deadline, "it does not listen while it recovers"
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not port_file.exists()
+    again = start(tmp_path)
+    assert records_of(again.read("t")) == list(range(100))
+    assert again.stop() == 0
+
+
+def test_what_a_proxy_says_of_its_client_is_ignored() -> None:
+    """`X-Forwarded-*` opens no door and names no peer: a client could have written it."""
+    with daemon_process("--log-level", "debug") as daemon:
+        headers = ("X-Forwarded-For: 203.0.113.9", "X-Forwarded-Host: localhost", "X-Forwarded-Proto: https")
+        assert daemon.ask(request("GET", "/v0/health", None, *headers)).status == 200
+        rebound = request("GET", "/v0/health", None, *headers).replace(b"Host: localhost", b"Host: evil.example", 1)
+        assert daemon.ask(rebound).status == 421
+        assert "203.0.113.9" not in daemon.log

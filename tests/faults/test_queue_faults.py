@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import time
 
+import msgspec
 import pytest
 
+from engine.errors import Code, Unavailable
 from engine.queue.commands import Ack
 from engine.types import Durability
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
@@ -17,6 +19,7 @@ from tests.sim.world import TINY
 
 pytestmark = pytest.mark.slow
 
+KIB = 1024
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 LEASE_MS = 60_000
 
@@ -34,6 +37,34 @@ def held(shop: Shop) -> list[int]:
     """The seqs that somebody holds."""
     shop.step()
     return [lease.seq for lease in shop.core.queues.leases("q", 0, 100)]
+
+
+def test_F21_acks_and_nacks_work_on_a_full_disk() -> None:
+    """Their room was kept back when the jobs were written."""
+    settings = msgspec.structs.replace(TINY, wal_file_bytes=256 * KIB, wal_reserve_bytes=64 * KIB)
+    shop = Shop(FakeDisk(capacity=1024 * KIB), ManualClock(), settings)
+    shop.make(durability=Durability.FSYNC, leases_durable=True)
+    written = 0
+
+    def fill() -> None:
+        nonlocal written
+        while written < 100_000:
+            shop.write(*range(written + 1, written + 201))
+            written += 200
+
+    with pytest.raises(Unavailable) as refused:
+        fill()
+    assert refused.value.code is Code.DISK_FULL
+    held = shop.claim(6)
+    assert len(held) == 6
+    shop.ack(*held[:3])
+    shop.nack(*held[3:], reason="the disk is full")
+    with pytest.raises(Unavailable):
+        shop.write(written + 1)
+    shop.restart("kill")
+    counters = shop.core.state("q").queue
+    assert counters is not None
+    assert (counters["acked"], counters["written"]) == (3, written)
 
 
 @pytest.mark.parametrize("step_ms", [-HOUR_MS, DAY_MS], ids=["an hour back", "a day forward"])
