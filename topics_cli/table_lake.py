@@ -11,7 +11,7 @@ _TOPICS = Argument("TOPIC", "Topics; 'x*' for those whose names begin so, '*' fo
 _EXPORT = (
     Option("--to", TEXT, "Directory that gets topic=T/batch=.../ with the files.", metavar="DIR"),
     Option("--dir", TEXT, "A stopped store, a pin or a backup, instead of the daemon.", metavar="DIR"),
-    Option("--format", CHOICE, "Form of the files (parquet).", choices=("parquet", "json", "csv")),
+    Option("--format", TEXT, "Form of the files: parquet (default), json or csv.", metavar="FORM"),
     Option("--compression", CHOICE, "Of Parquet files (zstd).", choices=("zstd", "snappy", "gzip", "none")),
     Option("--partition-by", CHOICE, "Directories by time, in UTC (none).", choices=("none", "date", "hour")),
     Option("--since-last", FLAG, "Go on where the last export ended (the default)."),
@@ -42,13 +42,21 @@ _SPARK = (
     Option("--master", TEXT, "Where Spark runs (local[*]).", metavar="URL"),
     Option("--memory", TEXT, "Memory of the driver (450m).", metavar="SIZE"),
 )
+_SHAPE = (
+    Option("--schema", TEXT, "Typed columns out of data: a file with DDL or JSON of Spark, or infer.", metavar="FILE"),
+    Option("--select", TEXT, "Export what this query over the table records gives.", metavar="SQL"),
+)
 _SPARK_EXPORT = Command(
     "spark-export",
     "Export topics with Spark: as export, with its tasks on executors.",
     "topics_cli.commands.spark:spark_export",
     arguments=(_TOPICS,),
-    options=(*_EXPORT, *_SPARK),
-    examples=("topics spark-export events --to /lake", "topics spark-export '*' --to /lake --master spark://host:7077"),
+    options=(*_EXPORT, *_SHAPE, *_SPARK),
+    examples=(
+        "topics spark-export events --to /lake",
+        "topics spark-export '*' --to /lake --master spark://host:7077",
+        "topics spark-export clicks --to /lake --schema infer --select 'select seq, page from records where ms > 9'",
+    ),
 )
 _SPARK_IMPORT = Command(
     "spark-import",

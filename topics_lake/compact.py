@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from engine.export.decode import gathered
 from topics_lake.errors import LakeError
 from topics_lake.exchange import exchange
-from topics_lake.files import FORMATS, FileMade, FileWriter, digest_of, read_rows, sync_dir
+from topics_lake.files import FORMATS, FileMade, FileWriter, digest_of, sync_dir
 from topics_lake.gaps import mend_gaps
 from topics_lake.lake import BATCH_FILE, Batch, Lake, batch_dir, put, topic_dir
 
@@ -130,8 +130,8 @@ def _groups(batches: list[Batch], plan: Plan) -> Iterator[list[Batch]]:
 
 def _joins(one: Batch, other: Batch) -> bool:
     """Whether one batch goes on where the other ends, and has rows of the same kind."""
-    kinds = [(each.epoch, each.file_format, each.partition_by, each.columns, each.transformed) for each in (one, other)]
-    return kinds[0] == kinds[1] and other.first == one.last + 1
+    alike = ("epoch", "file_format", "partition_by", "columns", "transformed", "schema")
+    return other.first == one.last + 1 and all(getattr(one, name) == getattr(other, name) for name in alike)
 
 
 def _refuse_foreign(lake: Lake, topic: str, batches: list[Batch]) -> None:
@@ -195,12 +195,12 @@ def _merged(lake: Lake, group: list[Batch], made: str, plan: Plan, step: Callabl
         for number, paths in enumerate(_bundles(sorted(sources, key=lambda each: each[0]), plan)):
             step("file")
             name = os.path.join(place, f"part-{number:05d}-{secrets.token_hex(8)}{FORMATS[form]}")
-            yield _joined(paths, os.path.join(made, name), name, form, plan)
+            yield _joined(paths, os.path.join(made, name), name, group[0], plan)
 
 
-def _bundles(sources: list[tuple[int, str, FileMade]], plan: Plan) -> Iterator[list[str]]:
-    """Files that become one: about so large as an export would have made it. Each is checked before it is used."""
-    held: list[str] = []
+def _bundles(sources: list[tuple[int, str, FileMade]], plan: Plan) -> Iterator[list[tuple[str, int]]]:
+    """(path, rows) of files that become one, about so large as an export would have made it; each is checked before."""
+    held: list[tuple[str, int]] = []
     size = 0
     for _, path, file in sources:
         try:
@@ -213,23 +213,24 @@ def _bundles(sources: list[tuple[int, str, FileMade]], plan: Plan) -> Iterator[l
         if held and size + file.bytes > plan.max_file_bytes:
             yield held
             held, size = [], 0
-        held.append(path)
+        held.append((path, file.rows))
         size += file.bytes
     if held:
         yield held
 
 
-def _joined(paths: list[str], target: str, name: str, form: str, plan: Plan) -> FileMade:
-    schema = pq.read_schema(paths[0]) if form == "parquet" else None
-    writer = FileWriter(target, form, plan.compression, schema)
+def _joined(sources: list[tuple[str, int]], target: str, name: str, kind: Batch, plan: Plan) -> FileMade:
+    form = kind.file_format
+    schema = pq.read_schema(sources[0][0]) if form == "parquet" else None
+    writer = FileWriter(target, form, plan.compression, schema, raw=not kind.transformed)
     try:
         if form == "parquet":
-            for batch in gathered(_batches(paths)):
+            for batch in gathered(_batches([path for path, _ in sources])):
                 writer.write(batch)
         else:
             # Text stays the bytes that it is.
-            for path in paths:
-                writer.copy(path, read_rows(path, form))
+            for path, rows in sources:
+                writer.copy(path, rows)
         writer.close()
     except BaseException:
         writer.abandon()

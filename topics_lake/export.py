@@ -24,13 +24,14 @@ from engine.export.decode import gathered
 from engine.export.reader import Pin, PinnedTopic
 from engine.formats.export import MANIFEST_NAME
 from topics_lake.errors import LakeError
-from topics_lake.files import FORMATS, FileMade, FileWriter, digest_of, sync_dir
+from topics_lake.files import FORMATS, RAW, FileMade, FileWriter, digest_of, sync_dir
 from topics_lake.gaps import mend_gaps, write_gaps
 from topics_lake.lake import BATCH_FILE, Batch, GapRow, Lake, Position, put
 from topics_lake.pinned import open_pin
 
 TASK_BYTES: Final = 256 * 1024 * 1024
 """Payload of one task, about, unless the settings say otherwise."""
+_TABLES: Final = ("delta", "iceberg")
 _PARTITIONS: Final = {"none": "", "date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 
@@ -53,6 +54,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `LakeError` for what cannot be."""
+        if self.format in _TABLES:
+            what = f"--format {self.format} is not supported yet: tables with a log of their own are not written"
+            raise LakeError(what, "unsupported", "export parquet, and let Spark add each new batch to the table")
         for name, given, known in (
             ("format", self.format, FORMATS),
             ("partition-by", self.partition_by, _PARTITIONS),
@@ -75,6 +79,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner has made of rows that it did not leave as they are."""
+
+    rows: int
+    """Records that were read…"""
+    low: int
+    high: int
+    """…of these seqs."""
+    misfits: int
+    columns: list[str]
+    schema: str
+    transformed: bool
+    """Rows were chosen or made by a query."""
+
+
 class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
     """What a task has made."""
 
@@ -84,6 +103,8 @@ class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
     places: list[str]
     """Where each belongs in the batch."""
     damaged: list[tuple[int, int]]
+    shape: Shape | None = None
+    """The same for all tasks of a range."""
 
 
 class TopicDone(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +117,8 @@ class TopicDone(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     deleted: int = 0
     in_gaps: int = 0
+    misfits: int = 0
+    """Rows whose `data` does not fit the schema that was asked for."""
     files: int = 0
     bytes: int = 0
     batch: str | None = None
@@ -137,12 +160,12 @@ def run_task(task: Task) -> TaskDone:
             for place, part in _parts(batch, task.settings.partition_by):
                 writer = writers.get(place)
                 if writer is None:
-                    writer = writers[place] = _new_file(task)
+                    writer = writers[place] = new_file(task)
                 writer.write(part)
                 if writer.size >= task.settings.max_file_bytes:
-                    _finish(task, writers, place, made, places)
+                    finish_file(writers, place, made, places)
         for place in sorted(writers):
-            _finish(task, writers, place, made, places)
+            finish_file(writers, place, made, places)
     except StoreError as error:
         hint = "`topics fsck` says more; --on-corrupt gap leaves damaged records out, as gaps"
         raise LakeError(str(error), "store_damaged", hint) from error
@@ -152,12 +175,15 @@ def run_task(task: Task) -> TaskDone:
     return TaskDone(number=task.number, files=made, places=places, damaged=damaged)
 
 
-def _new_file(task: Task) -> FileWriter:
+def new_file(task: Task, schema: Any = RAW, *, raw: bool = True) -> FileWriter:
+    """A file of a task, under a name of this attempt."""
     name = f"part-{task.number:05d}-{secrets.token_hex(8)}{FORMATS[task.settings.format]}"
-    return FileWriter(os.path.join(task.attempts, name), task.settings.format, task.settings.compression)
+    path = os.path.join(task.attempts, name)
+    return FileWriter(path, task.settings.format, task.settings.compression, schema, raw=raw)
 
 
-def _finish(task: Task, writers: dict[str, FileWriter], place: str, made: list[FileMade], places: list[str]) -> None:
+def finish_file(writers: dict[str, FileWriter], place: str, made: list[FileMade], places: list[str]) -> None:
+    """Close the file of a place, and take down what there is to say about it."""
     writer = writers.pop(place)
     try:
         writer.close()
@@ -170,8 +196,7 @@ def _finish(task: Task, writers: dict[str, FileWriter], place: str, made: list[F
 
 def _parts(batch: Any, partition_by: str) -> Iterator[tuple[str, Any]]:
     """A batch by the directories below its own that its rows belong to; times ascend, so each is a slice."""
-    form = _PARTITIONS[partition_by]
-    if not form:
+    if not _PARTITIONS[partition_by]:
         yield "", batch
         return
     stamps = batch.column("ts_ms").to_numpy()
@@ -180,9 +205,14 @@ def _parts(batch: Any, partition_by: str) -> Iterator[tuple[str, Any]]:
     while at < len(stamps):
         period = int(stamps[at]) // step
         end = int(stamps.searchsorted((period + 1) * step))
-        when = dt.datetime.fromtimestamp(period * step / 1000, dt.UTC)
-        yield f"{partition_by}={when.strftime(form)}", batch.slice(at, end - at)
+        yield place_of(period, partition_by), batch.slice(at, end - at)
         at = end
+
+
+def place_of(period: int, partition_by: str) -> str:
+    """The directory of a day or an hour since 1970."""
+    when = dt.datetime.fromtimestamp(period * (86_400 if partition_by == "date" else 3_600), dt.UTC)
+    return f"{partition_by}={when.strftime(_PARTITIONS[partition_by])}"
 
 
 class Export:
@@ -291,6 +321,7 @@ class Export:
             rows=batch.rows,
             deleted=batch.deleted,
             in_gaps=batch.in_gaps,
+            misfits=batch.misfits,
             files=len(batch.files),
             bytes=sum(file.bytes for file in batch.files),
             batch=lake.directory(name, topic.epoch, first),
@@ -312,12 +343,13 @@ class Export:
         gaps = [GapRow(epoch=topic.epoch, first=gap.first, last=gap.last, reason=gap.reason) for gap in lost.gaps]
         gaps += [GapRow(epoch=topic.epoch, first=a, last=b, reason="corruption") for a, b in damaged]
         manifest = self._pin.manifest
+        shape = results[0].shape if results else None
         batch = Batch(
             topic=name,
             epoch=topic.epoch,
             first=first,
             last=last,
-            rows=sum(file.rows for file in files),
+            rows=sum(file.rows for file in files) if shape is None else shape.rows,
             deleted=lost.deleted_count,
             gaps=before + sorted(gaps, key=lambda gap: gap.first),
             store_id=manifest.store_id,
@@ -327,8 +359,11 @@ class Export:
             created_ms=time.time_ns() // 1_000_000,
             file_format=self._settings.format,
             partition_by=self._settings.partition_by,
-            columns=[column for column in _columns() if column != "topic"],
+            columns=list(RAW.names) if shape is None else shape.columns,
             files=files,
+            transformed=shape is not None and shape.transformed,
+            schema="" if shape is None else shape.schema,
+            misfits=0 if shape is None else shape.misfits,
         )
         self._check(batch, topic, results)
         self._step("manifest")
@@ -351,12 +386,18 @@ class Export:
         live = topic.live(batch.first, batch.last)
         low, high = live[0][0], live[-1][1]
         seqs = [seq for file in batch.files for seq in (file.min_seq, file.max_seq)]
+        shape = results[0].shape if results else None
+        if shape is not None and shape.transformed:
+            seqs = [shape.low, shape.high]
         damaged = any(result.damaged for result in results)
         ends = (min(seqs, default=low), max(seqs, default=high)) == (low, high)
         if not batch.adds_up or not (ends or damaged):
             what = f"topic {batch.topic!r}, seqs {batch.first}-{batch.last}: {batch.rows} rows were written, "
             what += f"{batch.deleted} are deleted and {batch.in_gaps} in gaps, which does not add up"
-            raise LakeError(what, "internal", "nothing was committed")
+            hint = "nothing was committed"
+            if batch.transformed:
+                raise LakeError(what, "usage", f"{hint}; a query reads every record once, without LIMIT")
+            raise LakeError(what, "internal", hint)
 
     def _tasks(self, name: str, topic: PinnedTopic, first: int, last: int, attempts: str) -> Iterator[Task]:
         """The range cut at pieces, about `TASK_BYTES` each."""
@@ -379,12 +420,6 @@ class Export:
                 yield task(piece.last_seq)
                 start, size, number = piece.last_seq + 1, 0, number + 1
         yield task(last)
-
-
-def _columns() -> list[str]:
-    from engine.export.columns import SCHEMA
-
-    return list(SCHEMA.names)
 
 
 def _bounded(topic: PinnedTopic, first: int, last: int, rows: int) -> int:

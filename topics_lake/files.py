@@ -48,9 +48,10 @@ class FileMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowDigest:
-    """The digest of rows, batch by batch."""
+    """The digest of rows, batch by batch. Rows that a query has made (`raw` false) are only counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, raw: bool = True) -> None:
+        self._raw = raw
         self._parts = (xxh3_128(), xxh3_128(), xxh3_128())
         self.rows = 0
         self.min_seq = 0
@@ -61,8 +62,8 @@ class RowDigest:
         if not batch.num_rows:
             return
         self.rows += batch.num_rows
-        if not {"seq", "data"} <= set(batch.schema.names):
-            return  # rows that a query has made
+        if not self._raw:
+            return
         seqs = batch.column("seq").to_numpy(zero_copy_only=False)
         data = batch.column("data")
         offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)[data.offset : data.offset + len(data) + 1]
@@ -82,13 +83,14 @@ class RowDigest:
 class FileWriter:
     """One file, written under a name of its own; whole when `close` has returned."""
 
-    def __init__(self, path: str, format_: str, compression: str, schema: Any = RAW) -> None:
+    def __init__(self, path: str, format_: str, compression: str, schema: Any = RAW, *, raw: bool = True) -> None:
         """`schema`: the columns, None where only `copy` will be called."""
         self.path = path
-        self.digest = RowDigest()
+        self.digest = RowDigest(raw=raw)
         self.size = 0
         """Bytes of rows that went in, before compression."""
         self._format = format_
+        self._raw = raw
         self._schema = schema
         self._headed = False
         self._file = open(path, "xb")  # noqa: SIM115 # closed by close() or abandon()
@@ -111,10 +113,13 @@ class FileWriter:
         else:
             self._file.write(_as_lines(part))
 
-    def copy(self, path: str, rows: Iterator[Any]) -> None:
-        """Append a whole file of lines, byte for byte; `rows` are those that it holds. One header is enough."""
-        for batch in rows:
-            self.digest.add(batch)
+    def copy(self, path: str, count: int) -> None:
+        """Append a whole file of lines with so many rows, byte for byte. One header is enough."""
+        if self._raw:
+            for batch in read_rows(path, self._format):
+                self.digest.add(batch)
+        else:
+            self.digest.rows += count
         with open(path, "rb") as file:
             if self._format == "csv" and self._headed:
                 file.readline()
@@ -164,7 +169,8 @@ def _as_csv(part: Any) -> Any:
 
 def _as_lines(part: Any) -> bytes:
     """A JSON object a line."""
-    part = as_strings(part) if "data" in part.schema.names else part
+    if "data" in part.schema.names and pa.types.is_binary(part.schema.field("data").type):
+        part = as_strings(part)
     names = part.schema.names
     columns = [
         pa.compute.strftime(column, format="%Y-%m-%dT%H:%M:%SZ").to_pylist()

@@ -30,6 +30,7 @@ from topics_lake.files import FileMade, sync_dir
 
 BATCH_FORMAT: Final = 1
 BATCH_FILE: Final = "_batch.json"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BATCH: Final = re.compile(r"batch=(\d+)-(\d{20})\Z")
 
 
@@ -67,7 +68,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     transformed: bool = False
     """Rows were chosen or changed on the way: their number and bytes are not those of the topic."""
     schema: str = ""
-    """Of the columns that were read out of `data`, as DDL of Spark."""
+    """Of the columns that were read out of `data`, as JSON of Spark."""
     misfits: int = 0
     """Rows whose `data` did not fit that schema; it is there all the same, as it is."""
     merged: int = 0
@@ -107,7 +108,12 @@ class Lake:
     """One lake."""
 
     def __init__(self, path: str) -> None:
-        """`path` need not be there yet."""
+        """`path` need not be there yet. Raises `LakeError` for what is no directory of a file system."""
+        if _SCHEME.match(path):
+            hint = "export to a directory, and copy whole batches from there"
+            raise LakeError(
+                f"{path}: object stores are not supported yet, for a rename is the commit", "unsupported", hint
+            )
         self.path = os.path.abspath(path)
         self.gaps = self.path + ".gaps"
         self.staging = self.path + ".staging"

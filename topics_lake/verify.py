@@ -73,6 +73,8 @@ def _batch(lake: Lake, batch: Batch, epoch: int, first: int) -> Iterator[str]:
             if os.path.getsize(path) != file.bytes or digest_of(path) != file.xxh3_128:
                 yield f"{path} was touched: it is not the file that was written"
                 continue
+            if batch.transformed:
+                continue  # what a query has made is known by its file alone
             digest = RowDigest()
             for part in read_rows(path, batch.file_format):
                 digest.add(part)
@@ -83,7 +85,7 @@ def _batch(lake: Lake, batch: Batch, epoch: int, first: int) -> Iterator[str]:
             yield f"{path} cannot be read: {error}"
             continue
         found = (digest.rows, digest.min_seq, digest.max_seq, digest.hex())
-        if not batch.transformed and found != (file.rows, file.min_seq, file.max_seq, file.rows_xxh3_128):
+        if found != (file.rows, file.min_seq, file.max_seq, file.rows_xxh3_128):
             yield f"{path} does not hold the rows that were written"
     if read_gaps(lake, batch) != batch.gaps:
         yield f"the gaps table of {directory} does not say what the batch says"

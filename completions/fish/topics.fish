@@ -60,7 +60,7 @@ function __topics_plain
         case export
             set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt
         case spark-export
-            set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt --master --memory
+            set -a valued --to --dir --format --compression --partition-by --from --until --max-rows --max-file-bytes --on-corrupt --schema --select --master --memory
         case spark-import
             set -a valued --format --data-column --tag-column --name --master --memory
         case segment-inspect
@@ -341,7 +341,7 @@ complete -c topics -n '__topics_at lake 0' -a 'compact'
 complete -c topics -n '__topics_at lake 1 more' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in export' -l to -d 'Directory that gets topic=T/batch=.../ with the files.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in export' -l dir -d 'A stopped store, a pin or a backup, instead of the daemon.' -x -a '(__fish_complete_directories)'
-complete -c topics -n '__topics_in export' -l format -d 'Form of the files (parquet).' -x -a 'parquet json csv'
+complete -c topics -n '__topics_in export' -l format -d 'Form of the files: parquet (default), json or csv.' -x
 complete -c topics -n '__topics_in export' -l compression -d 'Of Parquet files (zstd).' -x -a 'zstd snappy gzip none'
 complete -c topics -n '__topics_in export' -l partition-by -d 'Directories by time, in UTC (none).' -x -a 'none date hour'
 complete -c topics -n '__topics_in export' -l since-last -d 'Go on where the last export ended (the default).'
@@ -357,7 +357,7 @@ complete -c topics -n '__topics_in export' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at export 0 more' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in spark-export' -l to -d 'Directory that gets topic=T/batch=.../ with the files.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in spark-export' -l dir -d 'A stopped store, a pin or a backup, instead of the daemon.' -x -a '(__fish_complete_directories)'
-complete -c topics -n '__topics_in spark-export' -l format -d 'Form of the files (parquet).' -x -a 'parquet json csv'
+complete -c topics -n '__topics_in spark-export' -l format -d 'Form of the files: parquet (default), json or csv.' -x
 complete -c topics -n '__topics_in spark-export' -l compression -d 'Of Parquet files (zstd).' -x -a 'zstd snappy gzip none'
 complete -c topics -n '__topics_in spark-export' -l partition-by -d 'Directories by time, in UTC (none).' -x -a 'none date hour'
 complete -c topics -n '__topics_in spark-export' -l since-last -d 'Go on where the last export ended (the default).'
@@ -370,6 +370,8 @@ complete -c topics -n '__topics_in spark-export' -l on-corrupt -d 'Damaged recor
 complete -c topics -n '__topics_in spark-export' -l verify -d 'Check the whole directory instead: every file, every count.'
 complete -c topics -n '__topics_in spark-export' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in spark-export' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_in spark-export' -l schema -d 'Typed columns out of data: a file with DDL or JSON of Spark, or infer.' -r -F
+complete -c topics -n '__topics_in spark-export' -l select -d 'Export what this query over the table records gives.' -x
 complete -c topics -n '__topics_in spark-export' -l master -d 'Where Spark runs (local[*]).' -x
 complete -c topics -n '__topics_in spark-export' -l memory -d 'Memory of the driver (450m).' -x
 complete -c topics -n '__topics_at spark-export 0 more' -a '(__topics_names topics)'

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
+from typing import Any
 
 import msgspec
+
+
+def _shaping(spark: Any, lake: Any, asked: argparse.Namespace) -> Any:
+    from topics_lake.frames import OnFrames
+
+    say = partial(print, file=sys.stderr)
+    return OnFrames(spark, lake, select=asked.select, schema=asked.schema, say=say)
 
 
 def main() -> int:
@@ -32,6 +41,8 @@ def main() -> int:
     parser.add_argument("--partition-by", default="none")
     parser.add_argument("--on-corrupt", default="fail")
     parser.add_argument("--task-bytes", type=int, default=Settings().task_bytes)
+    parser.add_argument("--select")
+    parser.add_argument("--schema")
     parser.add_argument("--key-file")
     asked = parser.parse_args()
     spark = SparkSession.builder.appName("topics-export").getOrCreate()
@@ -45,10 +56,11 @@ def main() -> int:
         held = pin_of_directory(asked.dir, asked.topics, asked.to + ".scratch", keep_going=asked.on_corrupt == "gap")
     else:
         held = pin_of_daemon(Daemon(asked.url or asked.socket, key_of(asked.key_file)), asked.topics)
-    lake = Lake(asked.to)
     try:
+        lake = Lake(asked.to)
+        runner = OnSpark(spark) if not (asked.select or asked.schema) else _shaping(spark, lake, asked)
         with held as path, lake.turn():
-            for done in Export(lake, path, settings, OnSpark(spark)).run(asked.topics):
+            for done in Export(lake, path, settings, runner).run(asked.topics):
                 print(msgspec.json.encode(done).decode(), flush=True)
     except LakeError as error:
         print(f"topics: {error.what} ({error.code})", error.hint, sep="\n  ", file=sys.stderr)

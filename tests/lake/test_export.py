@@ -269,6 +269,8 @@ def test_a_flipped_bit_fails_or_becomes_a_gap(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"format": "xml"}, "--format"),
+        ({"format": "delta"}, "delta is not supported yet"),
+        ({"format": "iceberg"}, "iceberg is not supported yet"),
         ({"partition_by": "week"}, "--partition-by"),
         ({"on_corrupt": "ignore"}, "--on-corrupt"),
     ],
@@ -280,3 +282,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, settings: dict[str, Any], mes
             export(log, tmp_path / "store", tmp_path / "lake", ["t"], **settings)
         with pytest.raises(LakeError, match="no topic 'u'"):
             export(log, tmp_path / "store", tmp_path / "lake", ["u"])
+
+
+def test_an_object_store_is_refused() -> None:
+    with pytest.raises(LakeError, match="object stores are not supported yet"):
+        Lake("s3a://bucket/lake")

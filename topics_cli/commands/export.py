@@ -92,7 +92,8 @@ def _say(sheet: Sheet, done: TopicDone, *, dry_run: bool) -> None:
         return
     size = "nothing was written (--dry-run)" if dry_run else show_size(done.bytes)
     counts = f"{counted(done.rows, 'record')}\t{done.deleted} deleted\t{done.in_gaps} in gaps"
-    sheet.session.out.line(f"{done.topic}\t{done.first}-{done.last}\t{counts}\t{size}")
+    misfits = f"\t{counted(done.misfits, 'misfit')} of the schema" if done.misfits else ""
+    sheet.session.out.line(f"{done.topic}\t{done.first}-{done.last}\t{counts}\t{size}{misfits}")
 
 
 @contextmanager

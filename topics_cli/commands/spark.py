@@ -25,13 +25,22 @@ def spark_export(session: Session, values: dict[str, Any]) -> int:
             return export(session, values)
         if values["to"] is None:
             raise usage("where to?", "say --to DIR")
-        from topics_lake.spark import OnSpark
-
         spark = _spark(session, values)
         try:
-            return run_export(session, values, OnSpark(spark))
+            return run_export(session, values, _runner(session, values, spark))
         finally:
             spark.stop()
+
+
+def _runner(session: Session, values: dict[str, Any], spark: Any) -> Any:
+    from topics_lake.frames import OnFrames
+    from topics_lake.lake import Lake
+    from topics_lake.spark import OnSpark
+
+    if values["select"] is None and values["schema"] is None:
+        return OnSpark(spark)
+    lake = Lake(values["to"])
+    return OnFrames(spark, lake, select=values["select"], schema=values["schema"], say=session.talk.note)
 
 
 def _spark(session: Session, values: dict[str, Any]) -> Any:
