@@ -141,7 +141,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
 
 
 def _not_found() -> Refused:
-    return Refused(Code.NOT_FOUND, "there is nothing at this path")
+    return Refused(Code.NOT_FOUND, "there is nothing at this path; GET /v0/openapi.json lists what there is")
 
 
 def _find(path: str) -> tuple[dict[str, Route], list[str]]:
@@ -219,7 +219,10 @@ def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
         return
     if head.content not in route.kinds:
         names = ", ".join(NAMES[kind] for kind in sorted(route.kinds))
-        raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type of this body must be one of: {names}")
+        raise Refused(
+            Code.UNSUPPORTED_MEDIA_TYPE,
+            f"the Content-Type of this body must be one of: {names} (for curl -d: -H 'Content-Type: application/json')",
+        )
     if head.coding not in ("identity", "gzip"):
         raise Refused(Code.UNSUPPORTED_MEDIA_TYPE, "a body may be compressed with gzip only")
 
