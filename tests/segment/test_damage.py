@@ -116,6 +116,16 @@ def test_F47_a_bit_of_the_index_costs_nothing(piece: bool) -> None:
         assert twin.worn == (at >= 64), at
 
 
+@pytest.mark.parametrize("call", [Call.OPEN, Call.READ])
+def test_an_error_of_the_disk_at_an_index_that_is_read_well_afterwards_costs_nothing(call: Call) -> None:
+    """Found by pairs of faults: sums that could not be read, compared with, and then proven by reading them again."""
+    sample = small()
+    disk, segment = disk_of(sample)
+    for at in range(6):
+        faulty = FaultFs(disk, [Fault(call, at, Effect.EIO, path=segment.idx_path)])
+        assert bad_rows(faulty, fresh(segment), sample) == [], at
+
+
 def test_a_bit_of_a_header_costs_nothing() -> None:
     sample = small()
     disk, segment = disk_of(sample)
