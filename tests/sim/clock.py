@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 START_WALL_MS = 1_750_000_000_000
 
 
@@ -11,12 +14,24 @@ class ManualClock:
     def __init__(self, wall_ms: int = START_WALL_MS, boot_ns: int = 1_000_000_000) -> None:
         self._wall_ns = wall_ms * 1_000_000
         self._boot_ns = boot_ns
+        self._reading_ns = 0
 
     def wall_ms(self) -> int:
         return self._wall_ns // 1_000_000
 
     def boot_ns(self) -> int:
-        return self._boot_ns
+        now = self._boot_ns
+        self.tick(self._reading_ns / 1_000_000)
+        return now
+
+    @contextmanager
+    def working(self, ns: int) -> Iterator[None]:
+        """Meanwhile work takes time: so many nanoseconds go by after each look at the clock."""
+        before, self._reading_ns = self._reading_ns, ns
+        try:
+            yield
+        finally:
+            self._reading_ns = before
 
     def tick(self, ms: float) -> None:
         """Let `ms` milliseconds pass."""

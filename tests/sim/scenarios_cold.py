@@ -73,6 +73,7 @@ def move(world: World) -> None:
 
 def dies(world: World) -> None:
     """Processes that end between the steps of a move, and others that go on."""
+    world.sliced = False  # how much the power failure takes is counted on
     _begin(world)
     world.kill().start()
     world.checkpoint()

@@ -391,12 +391,12 @@ def slices(world: World) -> None:
 
 @contextmanager
 def _small_slices(world: World) -> Iterator[None]:
-    world.sliced = True
+    before, world.sliced = world.sliced, True
     try:
-        with mock.patch.multiple(keeper_module, SLICE_NS=0, SWITCHED_AT_ONCE=1):
+        with mock.patch.object(keeper_module, "SWITCHED_AT_ONCE", 1):
             yield
     finally:
-        world.sliced = False
+        world.sliced = before
 
 
 def full(world: World) -> None:

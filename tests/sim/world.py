@@ -20,6 +20,7 @@ import msgspec
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.jobs import outcome
+from engine.core.keeper import SLICE_NS
 from engine.core.reads import until_read
 from engine.errors import Refused, StoreError, TopicsError, Unavailable
 from engine.fs import Fs
@@ -134,8 +135,8 @@ class World:
         """The tier does not answer: the job of the mover that is under way stays so."""
         self.between: list[Callable[[], object]] = []
         """What clients do while a job of a checkpoint or of the mover runs: one of them before each of its calls."""
-        self.sliced = False
-        """Whether a checkpoint does only one slice a step, so that clients do something between two."""
+        self.sliced = lag > 0
+        """Whether a checkpoint does only one slice a step, of one topic, so that clients do something between two."""
         self._serial = 0
         self._ticks_known = True
         self._wrapped: Fs | None = None
@@ -247,7 +248,7 @@ class World:
             self._advance_sync(job.shard, sync)
         while (chore := core.chore()) is not None:
             core.chore_done(chore, outcome(chore, self._fs))
-        with self.without_tier("a checkpoint"):
+        with self.without_tier("a checkpoint"), self.clock.working(SLICE_NS if self.sliced else 0):
             while core.keep_step() and not self.sliced:
                 pass
             self._keep()
