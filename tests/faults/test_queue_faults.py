@@ -14,7 +14,7 @@ from engine.types import Durability
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
-from tests.sim.test_queues import Shop, live
+from tests.sim.queues import Shop, live
 from tests.sim.world import TINY
 
 pytestmark = pytest.mark.slow

@@ -65,6 +65,14 @@ ARGUED: dict[str, str] = {
 }
 """Site (or the beginning of several) → why nothing is lost without it."""
 
+LIKELY: dict[str, str] = {
+    "fs.py:replace_file:fsync_dir@12 < store/execute.py:run": "history-unfinished@0",
+    "fs.py:replace_file:fsync_dir@12 < store/init.py:write_lock": "first-start-two-shards@0",
+    "wal/prepare.py:_sync_in_use:fdatasync": "oversize@0",
+    "wal/shard.py:run:fdatasync@3": "rotation-unsynced@0",
+}
+"""Site (or the beginning of several) → where it shows that one is missing, so that it is tried there first."""
+
 
 def sites_in_sources() -> set[str]:
     """Every line of the engine that calls a sync, as `file:function:call`."""

@@ -10,6 +10,7 @@ topic's state, readers meet them as tombstones, and everything else is as it was
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -127,6 +128,7 @@ class Sweep:
         self.boot = "boot-9" if power else self.world.disk.boot
         self.settings = settings
         self.label = f"{'stopped' if stop else 'killed'}{'+power' if power else ''}{' busy' if busy else ''}"
+        self.label += " history" if settings is HISTORY else ""
         self.report = FlipReport()
         self._opened = 0
         self._parsed: Parsed = {}
@@ -294,23 +296,32 @@ def run_flips(
     deadline: Callable[[], bool] = lambda: False,
     *,
     first_only: bool = False,
+    only: str = "",
 ) -> FlipReport:
     """A share of all damages, for each way in which a quiet store may have ended, and under `refuse`.
 
-    With `first_only` the first thing that is not as it must be is enough.
+    With `first_only` the first thing that is not as it must be is enough, and places are tried in any order; `only`:
+    the store that ended so.
     """
     total = FlipReport()
     for stop, power, busy, thinning, settings in ENDS:
         sweep = Sweep(stop=stop, power=power, busy=busy, settings=settings)
-        for index, (damage, arguments) in enumerate(places(sweep, stride)):
-            # Other damages are few: a small share, as the hunt for planted bugs takes it, tries all of them.
-            if index % (parts * thinning) == part if damage.__name__ == "flip" else index % parts == part or parts > 8:
+        if only not in ("", sweep.label):
+            continue
+        order = list(enumerate(places(sweep, stride)))
+        if first_only:
+            random.Random(part).shuffle(order)
+        for index, (damage, arguments) in order:
+            # Other damages are few: the hunt for planted bugs tries all of them.
+            if index % (parts * thinning) == part if damage.__name__ == "flip" else index % parts == part or first_only:
                 damage(*arguments)
             if deadline() or (first_only and sweep.report.trouble):
                 break
         total.add(sweep.report)
         if first_only and total.trouble:
             return total
+    if only:
+        return total
     strict = msgspec.structs.replace(TINY, on_corruption=OnCorruption.REFUSE)
     sweep = Sweep(stop=True, settings=strict)
     for path in sweep.logs():

@@ -66,19 +66,27 @@ class Mutant:
     name: str
     plant: Plant
     where: tuple[str, ...]
-    """Where to look first: scenarios, with `@lag` at one lag of their syncs; `flips`, `faults:<call>` or
-    `faults:<call>@<scenario>` are those sweeps. What shows at none of these is hunted everywhere."""
+    """Where to look first: scenarios, with `@lag` at one lag of their syncs, with `~fault` with that fault; plays, with
+    `@shards`; `flips`, `flips@<end of the store>`, `faults:<call>` and `faults:<call>@<scenario>` are those sweeps.
+    What shows at none of these is hunted everywhere."""
+
+
+@contextmanager
+def patched() -> Iterator[Patch]:
+    """A patch for a while."""
+    patch = Patch()
+    try:
+        yield patch
+    finally:
+        patch.undo()
 
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """The engine with this bug."""
-    patch = Patch()
-    try:
+    with patched() as patch:
         mutant.plant(patch)
         yield
-    finally:
-        patch.undo()
 
 
 MUTANTS: list[Mutant] = []
@@ -143,7 +151,7 @@ def _durable_lsn_runs_ahead(patch: Patch) -> None:
     patch.set(wal_module, "_packed", packed)
 
 
-@_mutant("faults:fdatasync")
+@_mutant("single-disk@0~fdatasync@5=failed-sync", "faults:fdatasync")
 def _failed_sync_taken_for_success(patch: Patch) -> None:
     old = patch.set(Wal, "sync_done", None)
     patch.set(Wal, "sync_done", lambda self, job, error: old(self, job, None))
@@ -151,7 +159,7 @@ def _failed_sync_taken_for_success(patch: Patch) -> None:
     patch.set(Commit, "sync_done", lambda self, job, error, now: done(self, job, None, now))
 
 
-@_mutant("faults:fdatasync")
+@_mutant("single-disk@0~fdatasync@5=failed-sync", "faults:fdatasync")
 def _failed_sync_retried(patch: Patch) -> None:
     """The second attempt succeeds without the data."""
     old = patch.set(SyncJob, "run", None)
@@ -165,7 +173,7 @@ def _failed_sync_retried(patch: Patch) -> None:
     patch.set(SyncJob, "run", run)
 
 
-@_mutant("faults:pwritev")
+@_mutant("single-disk@0~pwritev@5=EIO", "faults:pwritev")
 def _failed_write_taken_for_success(patch: Patch) -> None:
     old = patch.set(GroupWrite, "run", None)
 
@@ -178,7 +186,7 @@ def _failed_write_taken_for_success(patch: Patch) -> None:
     patch.set(GroupWrite, "run", run)
 
 
-@_mutant("faults:pwritev@interleaved", "faults:pwritev")
+@_mutant("interleaved@0~pwritev@26=short", "faults:pwritev@interleaved", "faults:pwritev")
 def _short_write_not_completed(patch: Patch) -> None:
     def run(self: GroupWrite, fs: Any) -> None:
         for file, lsn, buffers in self.writes:
@@ -209,7 +217,7 @@ def _directory_of_a_new_file_not_synced(patch: Patch) -> None:
     patch.set(prepare_module, "finish_log_file", finish)
 
 
-@_mutant("flips")
+@_mutant("flips@killed", "flips")
 def _manifest_does_not_name_the_newest_file(patch: Patch) -> None:
     patch.set(prepare_module, "replace_file", lambda fs, path, content: None)
 
@@ -359,7 +367,7 @@ def _body_check_ignored(patch: Patch) -> None:
     patch.set(walk_module, "body_of", body_of)
 
 
-@_mutant("flips")
+@_mutant("flips@killed busy", "flips")
 def _every_bad_end_is_torn(patch: Patch) -> None:
     patch.set(walk_module, "misses_bytes", lambda *_: True)
 
@@ -369,13 +377,13 @@ def _no_end_is_torn(patch: Patch) -> None:
     patch.set(walk_module, "misses_bytes", lambda *_: False)
 
 
-@_mutant("flips")
+@_mutant("flips@killed+power", "flips")
 def _proof_of_durability_ignored(patch: Patch) -> None:
     old = patch.set(verdicts_module, "judge", None)
     patch.set(verdicts_module, "judge", lambda evidence: old(evidence._replace(proven=False)))
 
 
-@_mutant("interleaved", "flips")
+@_mutant("flips@stopped", "interleaved", "flips")
 def _cut_wherever_it_does_not_check(patch: Patch) -> None:
     torn = next(row for row in verdicts_module.VERDICTS if row.letter == "B")
     old = patch.set(verdicts_module, "judge", None)
@@ -387,7 +395,7 @@ def _cut_wherever_it_does_not_check(patch: Patch) -> None:
     patch.set(verdicts_module, "judge", judge)
 
 
-@_mutant("two-shards@4", "rotation-unsynced")
+@_mutant("rotation-unsynced@6", "two-shards@4", "rotation-unsynced")
 def _holes_of_whole_blocks_passed_over(patch: Patch) -> None:
     """The link to the frame before is not looked at."""
     frames = patch.set(walk_module.ShardWalk, "_resume", None)
@@ -540,7 +548,7 @@ def _start_of_a_run_proves_the_block_before(patch: Patch) -> None:
     patch.set(walk_module.ShardWalk, "_unreadable", unreadable)
 
 
-@_mutant("flips")
+@_mutant("flips@stopped", "flips")
 def _damaged_writes_evict_nothing(patch: Patch) -> None:
     """What a write had evicted comes back when its own records are lost to damage."""
     old = patch.set(Topic, "apply_gap", None)

@@ -120,7 +120,7 @@ def _log_cut_in_a_file_whose_beginning_is_not_synced(patch: Patch) -> None:
     patch.set(Shard, "cut_lsn", property(lambda self: self.tip_lsn))
 
 
-@_mutant("history-deletes", "history-between", "history-unfinished")
+@_mutant("history-unsynced")
 def _log_not_synced_before_the_snapshot(patch: Patch) -> None:
     """The snapshot holds what a power failure may still take from the log."""
     old = patch.set(Keeper, "_is_synced", None)
@@ -133,13 +133,13 @@ def _log_not_synced_before_the_snapshot(patch: Patch) -> None:
     patch.set(Keeper, "_is_synced", synced)
 
 
-@_mutant("faults:fdatasync@history-seal", "faults:fsync_dir@history-seal", "faults:fdatasync@history-deletes")
+@_mutant("history-seal@0~fdatasync@14=failed-sync", "faults:fdatasync@history-seal", "faults:fdatasync@history-deletes")
 def _failed_checkpoint_counts(patch: Patch) -> None:
     old = patch.set(Keeper, "job_done", None)
     patch.set(Keeper, "job_done", lambda self, job, error, now: old(self, job, None, now))
 
 
-@_mutant("faults:fsync_dir@history-seal", "faults:fsync_dir@history-deletes", "history-unfinished")
+@_mutant("history-seal@0~fsync_dir@5=EIO", "faults:fsync_dir@history-seal", "history-unfinished")
 def _directory_that_is_there_taken_for_durable(patch: Patch) -> None:
     """A directory that a failed or killed attempt left is not synced by the next one (found by faults)."""
 
@@ -167,7 +167,7 @@ def _without(patch: Patch, change: Callable[[Any], None]) -> None:
     patch.set(images_module, "dump", dump)
 
 
-@_mutant("history-retries", "history-between")
+@_mutant("history-between", "history-retries")
 def _snapshot_without_keys(patch: Patch) -> None:
     _without(patch, lambda image: image.keys.clear())
 
@@ -203,7 +203,7 @@ def _deletes_one_version_old(patch: Patch) -> None:
     patch.set(SnapshotJob, "_write_deletes", write)
 
 
-@_mutant("history-deletes", "history-rewrites", "history-meanwhile", "history-between")
+@_mutant("history-rewrites", "history-deletes", "history-meanwhile", "history-between")
 def _dead_when_sealed_forgotten(patch: Patch) -> None:
     """Rows of a segment that have no record, of which no .del file says that they were deleted."""
     old = patch.set(Keeper, "_replace", None)
@@ -292,12 +292,12 @@ def _other_globals(patch: Patch, **values: Any) -> None:
     patch.set(keeper_module, "Globals", globals_)
 
 
-@_mutant("history-drops")
+@_mutant("history-drops@4", "history-drops")
 def _epoch_not_in_a_snapshot(patch: Patch) -> None:
     _other_globals(patch, epoch=0)
 
 
-@_mutant("history-between", "history-meanwhile@4", "history-meanwhile")
+@_mutant("history-meanwhile@4", "history-between", "history-meanwhile")
 def _dropped_topics_not_listed(patch: Patch) -> None:
     _other_globals(patch, dropped=[])
 

@@ -1,11 +1,9 @@
-"""Planted bugs of routers, each with a scenario of `test_routers` in which it has to show."""
+"""Planted bugs of routers, each with the play of `routers` in which it has to show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
-
-import pytest
+from typing import Any
 
 import engine.core.forwarding as forwarding_module
 import engine.core.rerouting as rerouting_module
@@ -20,18 +18,17 @@ from engine.routers.copies import Stretch, copies, take
 from engine.routers.graph import hops_limit
 from engine.routers.router import Router, RouterSpec
 from engine.types import Durability
+from tests.sim.mutants import Mutant, Patch, Plant, patched
 
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
-MUTANTS: Final[dict[str, tuple[Plant, str, bool, Durability]]] = {}
-"""name → what it breaks, the scenario, whether with several shards, the class of the topics."""
+ROUTERS: list[Mutant] = []
 
 
 def _mutant(
     scenario: str, *, sharded: bool = False, durability: Durability = Durability.DISK
 ) -> Callable[[Plant], Plant]:
     def add(plant: Plant) -> Plant:
-        MUTANTS[plant.__name__.lstrip("_").replace("_", "-")] = plant, scenario, sharded, durability
+        where = f"router-{scenario}-{durability.value}@{3 if sharded else 1}"
+        ROUTERS.append(Mutant("router-" + plant.__name__.lstrip("_").replace("_", "-"), plant, (where,)))
         return plant
 
     return add
@@ -47,7 +44,7 @@ def _cursor_left_behind_by_a_start(patch: Patch) -> None:
         old(catalog, slot, router, *rest, **more)
         router.cursor = cursor
 
-    patch.setattr(rerouting_module, "apply_copies", apply)
+    patch.set(rerouting_module, "apply_copies", apply)
 
 
 @_mutant("chain")
@@ -57,7 +54,7 @@ def _copies_not_made_again_by_a_start(patch: Patch) -> None:
     def land(self: Rerouting, slot: Slot, router: Router, to: int, *_: Any) -> None:
         router.cursor = to
 
-    patch.setattr(Rerouting, "_land", land)
+    patch.set(Rerouting, "_land", land)
 
 
 @_mutant("chain")
@@ -71,12 +68,12 @@ def _cursor_not_in_the_image(patch: Patch) -> None:
         finally:
             self.cursor = cursor
 
-    patch.setattr(Router, "body", body)
+    patch.set(Router, "body", body)
 
 
 @_mutant("taken-down")
 def _positions_though_the_source_is_taken_down_later(patch: Patch) -> None:
-    patch.setattr(Forwards, "carries", lambda self, slot: False)
+    patch.set(Forwards, "carries", lambda self, slot: False)
 
 
 @_mutant("chain", sharded=True, durability=Durability.FSYNC)
@@ -87,11 +84,11 @@ def _copies_of_another_shard_shown_before_a_sync(patch: Patch) -> None:
     old = Forwarding._land
 
     def land(self: Forwarding, *rest: Any) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Commit, "wait_durable", wait)
+        with patched() as inner:
+            inner.set(Commit, "wait_durable", wait)
             old(self, *rest)
 
-    patch.setattr(Forwarding, "_land", land)
+    patch.set(Forwarding, "_land", land)
 
 
 @_mutant("chain", durability=Durability.FSYNC)
@@ -101,17 +98,17 @@ def _copies_shown_before_a_sync(patch: Patch) -> None:
 
     def land(self: Forwarding, *rest: Any) -> None:
         add = Commit.add
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Commit, "add", lambda commit, change, end, sync: add(commit, change, end, sync=False))
+        with patched() as inner:
+            inner.set(Commit, "add", lambda commit, change, end, sync: add(commit, change, end, sync=False))
             old(self, *rest)
 
-    patch.setattr(Forwarding, "_land", land)
+    patch.set(Forwarding, "_land", land)
 
 
 @_mutant("cycle")
 def _one_round_too_many(patch: Patch) -> None:
     old = hops_limit
-    patch.setattr(forwarding_module, "hops_limit", lambda *args: old(*args) + 1)
+    patch.set(forwarding_module, "hops_limit", lambda *args: old(*args) + 1)
 
 
 @_mutant("cycle")
@@ -123,31 +120,31 @@ def _hops_not_counted_by_a_start(patch: Patch) -> None:
         old(catalog, slot, *rest, **more)
         slot.hops = None
 
-    patch.setattr(rerouting_module, "apply_copies", apply)
+    patch.set(rerouting_module, "apply_copies", apply)
 
 
 @_mutant("blocked")
 def _records_skipped_where_the_dest_is_full(patch: Patch) -> None:
     old = Stretch.first
-    patch.setattr(Stretch, "first", lambda self, count: old(self, count)._replace(to=self.to))
+    patch.set(Stretch, "first", lambda self, count: old(self, count)._replace(to=self.to))
 
 
 @_mutant("trim")
 def _losses_of_the_source_not_said(patch: Patch) -> None:
     old = take
-    patch.setattr(forwarding_module, "take", lambda *args, **more: old(*args, **more)._replace(lost=0))
+    patch.set(forwarding_module, "take", lambda *args, **more: old(*args, **more)._replace(lost=0))
 
 
 @_mutant("late")
 def _times_not_raised_by_a_start(patch: Patch) -> None:
     """A copy would come back with another `$ts` than it was seen with."""
     old = copies
-    patch.setattr(rerouting_module, "copies", lambda parts, first, _floor: old(parts, first, 0))
+    patch.set(rerouting_module, "copies", lambda parts, first, _floor: old(parts, first, 0))
 
 
 @_mutant("fan-out")
 def _a_dropped_router_comes_back(patch: Patch) -> None:
-    patch.setattr(Rerouting, "drop", lambda self, frame: None)
+    patch.set(Rerouting, "drop", lambda self, frame: None)
 
 
 @_mutant("fan-out")
@@ -159,4 +156,4 @@ def _filter_forgotten_by_a_start(patch: Patch) -> None:
         router.spec = router.next_spec = RouterSpec()
         return router
 
-    patch.setattr(Router, "of", staticmethod(of))
+    patch.set(Router, "of", staticmethod(of))

@@ -17,7 +17,9 @@ import tests.sim.oracle as oracle_module
 from engine import limits
 from engine.errors import StoreError, TopicsError
 from engine.fs import Fs
+from tests.sim import every
 from tests.sim.faults import Fault, FaultyProcess
+from tests.sim.plays import played
 from tests.sim.probe import Effort, FoundError, Prober, Tally
 from tests.sim.scenarios import SCENARIOS, Scenario, world_for
 from tests.sim.sequences import sequence
@@ -118,17 +120,26 @@ def _tolerate(world: World, scenario: Scenario) -> None:
         pass
 
 
+def parsed_label(label: str) -> tuple[str, int | None, list[Fault]]:
+    """What the first part of a token names: scenario or play, lag (or shards; None where it names none), faults."""
+    name, *faults = label.split("~")
+    name, _, number = name.partition("@")
+    return name, int(number) if number else None, [Fault.parse(fault) for fault in faults]
+
+
 def replay(token: str) -> None:
     """Do again what a token names, and nothing else; raises what was found."""
     label, _, place = token.partition("/")
-    name, *faults = label.split("~")
-    name, _, lag = name.partition("@")
-    scenario = scenario_named(name)
+    name, number, faults = parsed_label(label)
     only = None if place in ("", "live") else "/".join(place.split("/")[:2])
+    if name in every.PLAYS:
+        played(every.PLAYS[name], number or 1, only=only, look=only is not None)
+        return
+    scenario = scenario_named(name)
     effort = Effort(
         open_every=1, deep_every=1 if place.count("/") > 1 else 0, nested_max=10_000, nested_total_max=100_000
     )
     if faults:
-        run_with_faults(scenario, [Fault.parse(fault) for fault in faults], effort, Tally(), only=only or "0/k")
+        run_with_faults(scenario, faults, effort, Tally(), only=only or "0/k")
     else:
-        run(scenario, int(lag), effort, Tally(), only=only or "0/k")
+        run(scenario, number or 0, effort, Tally(), only=only or "0/k")

@@ -399,6 +399,24 @@ def _small_slices(world: World) -> Iterator[None]:
         world.sliced = before
 
 
+def unsynced(world: World) -> None:
+    """Power fails as soon as a snapshot holds the newest writes; what clients write then stands where these stood."""
+    for count in (4, 3):
+        for name in ("t", "u"):
+            world.append(name, 1, ack_fsync=True)
+        world.append("t", count, size=2000, wait=False)
+        world.append("u", 1, wait=False)
+        world.step(0.01)
+        world.core.checkpoint()
+        while world.core.keeper.phase is not keeper_module.Phase.SWITCH:
+            world.step(0.01)
+        world.power_off(Cut(0)).start()
+        world.append("t", 1)
+        world.append("u", 1)
+        world.kill().start()
+        world.check()
+
+
 def full(world: World) -> None:
     """The disk is full when a checkpoint begins: nothing comes of it but an alarm, and writes go on."""
     world.append("t", 9)

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from tests.sim import elision
+from tests.sim.every import MUTANTS
 from tests.sim.flips import Sweep, places
-from tests.sim.gate import argued, mutant_task, reached_sites
-from tests.sim.mutants_history import ALL as MUTANTS
 from tests.sim.oracle import Crash
+from tests.sim.tasks import argued, mutant_task, reached_sites
 from tests.sim.view import look
 from tests.sim.world import World
 

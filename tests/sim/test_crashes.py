@@ -11,11 +11,12 @@ import random
 import pytest
 
 from tests.sim.faults import Fault
-from tests.sim.gate import FAULTY, all_sequences, fault_pairs, single_faults
+from tests.sim.gate import all_sequences
 from tests.sim.probe import Effort, Tally
 from tests.sim.runner import BY_NAME, run, run_with_faults
 from tests.sim.scenarios import SCENARIOS
 from tests.sim.sequences import sequence
+from tests.sim.tasks import FAULTY, fault_pairs, single_faults
 
 pytestmark = pytest.mark.slow
 

@@ -19,11 +19,11 @@ from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
+from tests.sim.routers import Net
 from tests.sim.scenarios_history import SMALL
 from tests.sim.second_history import NotAStoreError
 from tests.sim.second_reader import read_all, read_frames, read_store, read_topics
 from tests.sim.second_routers import copy_of, read_forward
-from tests.sim.test_routers import Net
 from tests.sim.view import look
 from tests.sim.world import TINY, World
 

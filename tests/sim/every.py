@@ -1,0 +1,15 @@
+"""Everything that the gate has to do with, by name: plays, and planted bugs."""
+
+from __future__ import annotations
+
+from tests.sim import mutants_history, queues, routers
+from tests.sim.mutants_queues import QUEUES
+from tests.sim.mutants_routers import ROUTERS
+
+PLAYS = {play.name: play for play in (*queues.PLAYS, *routers.PLAYS)}
+MUTANTS = (*mutants_history.ALL, *QUEUES, *ROUTERS)
+
+
+def is_play(place: str) -> bool:
+    """Whether a place where planted bugs show (`Mutant.where`) is a play."""
+    return place.partition("@")[0] in PLAYS
