@@ -216,7 +216,8 @@ class _Files:
                 spans.add(one.first_seq, last)
                 taken.append(one)
         taken.sort(key=lambda one: one.first_seq)
-        entries = [self._entry(one) for one in taken]
+        deleted = RangeSet()
+        entries = [self._entry(one, deleted) for one in taken]
         first, head = taken[0].first_seq, taken[-1].first_seq + taken[-1].count - 1
         gaps, after = [], first
         for one in taken:
@@ -233,13 +234,15 @@ class _Files:
             count=sum(entry.live for entry in entries),
             size=sum(entry.size for entry in entries),
             last_write_ts=max(one.last_ts for one in taken),
+            deleted=list(deleted),
             gaps=gaps,
             lost=[(low, high) for low, high, _ in gaps],
             segments=entries,
         )
 
-    def _entry(self, segment: Segment) -> SegmentEntry:
-        """A segment without what the newest .del file beside it says, and without rows that have no record."""
+    def _entry(self, segment: Segment, deleted: RangeSet) -> SegmentEntry:
+        """A segment without what the newest .del file beside it says, and without rows that have no record: these go to
+        `deleted`, for the log that is left may delete them again."""
         dead = RangeSet.of(self._deletes(segment))
         live = size = 0
         # Where it is not here it may be in the cold tier; if it is not there either, reading it will tell.
@@ -253,7 +256,11 @@ class _Files:
         start = 0
         for low, high in [*dead, (segment.count, segment.count)]:
             if start < low:
-                live += sum(1 for row in range(start, low) if bounds[row + 1] > bounds[row])
+                for row in range(start, low):
+                    if bounds[row + 1] > bounds[row]:
+                        live += 1
+                    else:
+                        deleted.add(segment.first_seq + row, segment.first_seq + row)
                 size += cache.history.size(block, start, low)
             start = high + 1
         return entry_of(segment, live, size, None)

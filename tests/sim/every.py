@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.sim import mutants_history, queues, routers
+from tests.sim import mutants_history, queues, routers, tools
 from tests.sim.mutants_queues import QUEUES
 from tests.sim.mutants_routers import ROUTERS
 
-PLAYS = {play.name: play for play in (*queues.PLAYS, *routers.PLAYS)}
+PLAYS = {play.name: play for play in (*queues.PLAYS, *routers.PLAYS, *tools.PLAYS)}
 MUTANTS = (*mutants_history.ALL, *QUEUES, *ROUTERS)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from xxhash import xxh3_128_digest
 
 from tests.sim.disk import FakeDisk
-from tests.sim.images import touched
+from tests.sim.images import all_nodes, touched
 from tests.sim.media import ALL, SECTOR, Cut, Dir, File, Tree, apply_change, entries_after, walk
 from tests.sim.oracle import Crash
 
@@ -211,13 +211,8 @@ class Imager:
     def _entry_steps(self) -> list[int]:
         known = self._names.get(None)
         if known is None:
-            steps: list[int] = []
-            todo: list[Dir] = [self.disk.root]
-            while todo:
-                directory = todo.pop()
-                steps += [entry.step for entry in directory.pending]
-                todo += [node for node in directory.cache.values() if isinstance(node, Dir)]
-                todo += [node for node in directory.durable.values() if isinstance(node, Dir)]
+            nodes = all_nodes(self.disk)
+            steps = [entry.step for node in nodes if isinstance(node, Dir) for entry in node.pending]
             known = self._names[None] = _Names([], [], sorted(set(steps)), [], [])
         return known.dirty
 

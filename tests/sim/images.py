@@ -54,7 +54,7 @@ class Pending:
     """What is pending on a disk, in the shape that enumeration wants."""
 
     def __init__(self, disk: FakeDisk, sectors: Callable[[File], dict[int, list[int]]]) -> None:
-        nodes = {node.number: node for node in _all_nodes(disk)}
+        nodes = {node.number: node for node in all_nodes(disk)}
         self.files = [node for node in nodes.values() if isinstance(node, File) and node.pending]
         self.sectors = [
             (file.number, sector, steps) for file in self.files for sector, steps in sorted(sectors(file).items())
@@ -70,7 +70,7 @@ class Pending:
         self.steps = sorted(steps | set(self.entries))
 
 
-def _all_nodes(disk: FakeDisk) -> Iterator[File | Dir]:
+def all_nodes(disk: FakeDisk) -> Iterator[File | Dir]:
     """Nodes that any crash may bring to light: those that reads see, and those that only the disk still names."""
     seen: set[int] = set()
     todo: list[File | Dir] = [disk.root]

@@ -22,6 +22,7 @@ from tests.sim.cold import COLD_DIR
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Cut
 from tests.sim.oracle import Oracle
+from tests.sim.pins import pinned
 from tests.sim.world import TINY, World
 
 Script = Callable[[World], None]
@@ -519,6 +520,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("full", history.full, history.SMALL),
             ("resharded", history.resharded, history.SMALL),
             ("unfinished", history.unfinished, history.SMALL),
+            ("pinned", pinned, history.SMALL),
         )
     ),
     *(Scenario(f"history-cold-{name}", run, cold.COLD) for name, run in cold.SCRIPTS),

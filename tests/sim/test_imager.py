@@ -16,7 +16,7 @@ from tests.sim.world import World
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["first-start", "rotation", "two-shards", "kill-then-power"])
+@pytest.mark.parametrize("name", ["first-start", "rotation", "two-shards", "kill-then-power", "history-pinned"])
 def test_images_are_what_the_disk_says_at_every_moment(name: str) -> None:
     rng = random.Random(7)
     imager = Imager()

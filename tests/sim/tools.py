@@ -1,0 +1,298 @@
+"""Plays of the tools: backup, restore, recover, each killed and cut off at every change of the directory that it makes.
+
+What is half made must say so: a backup without its manifest is none, a store without STORE is none. What was answered
+is there whole, also after a power failure, with every loss told and what was bad kept beside it. A target that lies
+about what was written, a file that nobody listed and a byte that is not what it was are noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+from xxhash import xxh3_128_hexdigest
+
+from engine.checkpoint.pin import PinJob, export_dir
+from engine.core import Core, Inspection
+from engine.errors import StoreDamaged, StoreMissing
+from engine.formats.frame import FrameType
+from engine.formats.manifest import STORE_PATH
+from engine.fs import Fs
+from engine.tools.backup import back_up, verify
+from engine.tools.log_file import LogScan
+from engine.tools.recover import LOST_DIR, Recovery, Report, put_report
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
+from tests.sim.flips import HISTORY, quiet_world
+from tests.sim.media import Tree
+from tests.sim.pins import PIN, Topics, same
+from tests.sim.plays import Crashes, Play
+from tests.sim.still import StillDisk
+from tests.sim.view import look
+
+
+@dataclass
+class Told:
+    """What whoever ran the tool knows."""
+
+    done: bool = False
+    """It said that it is done."""
+
+    def copy(self) -> Told:
+        return replace(self)
+
+
+class LyingDisk:
+    """A target that takes every write, and has another bit in the one of a number."""
+
+    def __init__(self, below: Fs, lies_at: int) -> None:
+        self._below = below
+        self._left = lies_at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
+
+    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+        data = bytearray(b"".join(buffers))
+        if self._left == 0:
+            data[len(data) // 2] ^= 4
+        self._left -= 1
+        return self._below.pwritev(handle, (bytes(data),), offset)
+
+
+@cache
+def _store() -> Tree:
+    """A store with snapshots, segments, tails and deletes, one of which is in the log alone."""
+    world = quiet_world(stop=True, settings=HISTORY).start()
+    world.delete("plain", seqs=(12,))
+    world.append("synced", 1)
+    return world.settle().stop().disk.cached_tree()
+
+
+def _still(tree: Tree) -> Fs:
+    """A file system that nobody writes to."""
+    return cast(Fs, StillDisk(tree, "boot-1"))
+
+
+def _seen(fs: Fs) -> Topics:
+    """What clients of a store would see, once what is damaged was met."""
+    inspection = Inspection(fs, ManualClock(), HISTORY)
+    look(inspection)
+    topics = dict(look(inspection).topics)
+    inspection.close()
+    return topics
+
+
+def _files(disk: FakeDisk) -> list[str]:
+    return [path for path, content in disk.cached_tree().items() if content is not None]
+
+
+def _nobody(*_: object) -> None:
+    """Progress that nobody looks at."""
+
+
+# -- backup -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _pin() -> Tree:
+    """A pin, as files."""
+    disk = FakeDisk.of_tree(_store(), boot="boot-1")
+    core = Core.open(disk, ManualClock(), HISTORY)
+    job = PinJob(PIN, core.store.store_id, 1, None, None)
+    job.number = core.store.last_number
+    job.run(disk)
+    base = f"{export_dir(PIN)}/"
+    return {path.removeprefix(base): content for path, content in disk.cached_tree().items() if path.startswith(base)}
+
+
+def _backup(shards: int, crashes: Crashes[Told]) -> None:
+    source, told, target = _still(_pin()), Told(), FakeDisk()
+    wanted = _seen(source)
+    crashes.watch(target, lambda: told)
+    back_up(source, crashes.wrap(target), _nobody)
+    told.done = True
+    crashes.moment(target, "answer")
+    target.on_step = None
+    _refusals(target)
+    for number in range(4):
+        try:
+            back_up(source, cast(Fs, LyingDisk(FakeDisk(), number)), _nobody)
+        except StoreDamaged:
+            continue
+        raise AssertionError(f"write {number} went wrong, and the backup was called whole")
+
+    def check(image: FakeDisk, told: Told, power: bool) -> None:
+        wrong = _unverified(image)
+        assert wrong is None or not told.done, f"a backup that was answered is not whole: {wrong}"
+        if wrong is None:
+            same(wanted, _seen(_still(image.cached_tree())), "backup")
+
+    crashes.check(check)
+
+
+def _refusals(backup: FakeDisk) -> None:
+    """What the manifest does not vouch for does not pass for a backup."""
+    whole = backup.cached_tree()
+    for path in _files(backup):
+        content = whole[path] or b""
+        others: list[Tree] = [{name: other for name, other in whole.items() if name != path}]
+        others += [{**whole, path: content[:-1]}, {**whole, path: content + b"\0"}]
+        for at in {0, len(content) // 2, len(content) - 1} if content else ():
+            flipped = bytearray(content)
+            flipped[at] ^= 1
+            others.append({**whole, path: bytes(flipped)})
+        for tree in others:
+            _refused(tree, path)
+    _refused({**whole, "topics/0000000000000009": None, "topics/0000000000000009/x.data": b"x"}, "a file of nobody")
+
+
+def _refused(tree: Tree, why: str) -> None:
+    wrong = _unverified(FakeDisk.of_tree(tree, boot="boot-1"))
+    assert wrong is not None, f"{why}: not what was backed up, and it passes"
+
+
+def _unverified(backup: FakeDisk) -> StoreDamaged | None:
+    """Why a directory is no whole backup."""
+    try:
+        verify(backup, _files(backup), _nobody)
+    except StoreDamaged as error:
+        return error
+    return None
+
+
+# -- new stores -------------------------------------------------------------------------------------------------------
+
+
+def _recovered(tree: Tree, target: Fs) -> Report:
+    """Read a store and write a new one, as `recover` and `restore` do."""
+    recovery = Recovery(_still(tree), ManualClock(), _nobody, _nobody, HISTORY)
+    recovery.read()
+    report = recovery.write(target)
+    put_report(target, report, "text")
+    return report
+
+
+def _rebuilds(
+    make: Callable[[], Tree], check_report: Callable[[Report], None], whole: Callable[[], Tree] = _store
+) -> Callable[[int, Crashes[Told]], None]:
+    """The play of one store's way into a new one; `whole` is that store before it was damaged."""
+
+    def run(shards: int, crashes: Crashes[Told]) -> None:
+        tree, told, target = make(), Told(), FakeDisk()
+        crashes.watch(target, lambda: told)
+        report = _recovered(tree, crashes.wrap(target))
+        told.done = True
+        crashes.moment(target, "answer")
+        target.on_step = None
+        check_report(report)
+        wanted = _seen(_still(target.cached_tree()))
+        _losses_only(_seen(_still(whole())), wanted, report)
+
+        def check(image: FakeDisk, told: Told, power: bool) -> None:
+            if not image.exists(STORE_PATH):
+                assert not told.done, "a store that was answered is not there"
+                try:
+                    Inspection(_still(image.cached_tree()), ManualClock(), HISTORY)
+                except (StoreMissing, StoreDamaged):
+                    return
+                raise AssertionError("a store that is not whole can be opened")
+            same(wanted, _seen(_still(image.cached_tree())), "new store")
+            core = Core.open(image, ManualClock(), HISTORY)
+            same(wanted, dict(look(core).topics), "started")
+            if told.done:
+                _kept(image, report)
+
+        crashes.check(check)
+
+    return run
+
+
+def _losses_only(before: Topics, after: Topics, report: Report) -> None:
+    """What the new store has is what the old one had, but for the losses that the report names; nothing comes back.
+
+    Topics whose names are lost are known by their epochs.
+    """
+    names = {topic.epoch: name for name, topic in before.items()}
+    lost = {(one.topic, seq) for one in report.lost for seq in range(one.first, one.last + 1)}
+    assert len(after) == len(before), f"topics {sorted(before)}, then {sorted(after)}"
+    for name, there in after.items():
+        topic = before[names[there.epoch]]
+        assert there.problem is None, there.problem
+        if name in before:
+            assert (there.head, there.config) == (topic.head, topic.config), name
+        assert not there.records.keys() - topic.records.keys(), f"{name}: what was deleted is back"
+        gone = topic.records.keys() - there.records.keys()
+        assert {(name, seq) for seq in gone} <= lost, f"{name}: {sorted(gone)} are gone, and nobody says so"
+        for seq, record in there.records.items():
+            assert record == topic.records[seq], f"{name}: seq {seq} is another record"
+        told = {seq for first, last in there.damage for seq in range(first, last + 1)}
+        assert gone <= told, f"{name}: {sorted(gone - told)} are gone without a tombstone"
+
+
+def _kept(image: FakeDisk, report: Report) -> None:
+    """What was bad lies beside the new store."""
+    tree = image.cached_tree()
+    for one in report.kept:
+        content = tree.get(f"{LOST_DIR}/{one.file}")
+        assert content is not None, f"{one.file} is not kept"
+        assert xxh3_128_hexdigest(content) == one.xxh3_128, f"{one.file} is not what it was"
+    assert tree.get(f"{LOST_DIR}/report.json"), "the report is not there"
+
+
+def _flipped(tree: Tree, path: str, at: int) -> Tree:
+    content = bytearray(tree[path] or b"")
+    content[at] ^= 4
+    return {**tree, path: bytes(content)}
+
+
+def _damaged() -> Tree:
+    """A record of a segment is bad, and a delete in the log cannot be read."""
+    tree = _store()
+    data = min(path for path in tree if path.startswith("topics/") and path.endswith(".data"))
+    tree = _flipped(tree, data, 100)
+    deletes = [
+        (path, one.offset)
+        for path in sorted(path for path in tree if path.endswith(".log"))
+        for one in LogScan(_still(tree), path).items()
+        if one.header.type == FrameType.DELETE
+    ]
+    return _flipped(tree, deletes[-1][0], deletes[-1][1] + 85)
+
+
+def _without_snapshots() -> Tree:
+    """Neither snapshot checks, and the log was trimmed behind them."""
+    tree = _store()
+    for path in [path for path in tree if path.endswith(".snap")]:
+        tree = _flipped(tree, path, 4 * len(tree[path] or b"") // 5)
+    return tree
+
+
+def _complete(report: Report) -> None:
+    assert report.complete, f"a store that is well comes out with losses: {report.lost}"
+    assert not report.kept
+
+
+def _with_doubts(report: Report) -> None:
+    assert report.lost, "nothing is lost of a damaged store"
+    assert report.doubtful, "what a lost delete may have taken is there again"
+    assert any(one.file.startswith("doubtful") for one in report.kept), "doubtful records are not kept"
+    assert any(one.source.endswith(".data") for one in report.kept), "bad bytes of a segment are not kept"
+    assert any(one.source.endswith(".log") for one in report.kept), "bad bytes of the log are not kept"
+
+
+def _told_of(report: Report) -> None:
+    assert report.untold, "nobody says that topics may be missing"
+    assert report.lost, "nothing is lost without snapshots"
+    assert sum(one.source.endswith(".snap") for one in report.kept) == 2, "bad snapshots are not kept"
+
+
+PLAYS = (
+    Play("tool-backup", _backup, takes_wrap=True),
+    Play("tool-restore", _rebuilds(_pin, _complete, _pin), takes_wrap=True),
+    Play("tool-recover", _rebuilds(_store, _complete), takes_wrap=True),
+    Play("tool-recover-damaged", _rebuilds(_damaged, _with_doubts), takes_wrap=True),
+    Play("tool-recover-no-snapshot", _rebuilds(_without_snapshots, _told_of), takes_wrap=True),
+)
