@@ -516,7 +516,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("islands", history.islands, history.SMALL),
             ("between", history.between, history.SMALL),
             ("slices", history.slices, history.SMALL),
-            ("unsynced", history.unsynced, history.SMALL),
+            ("unsynced", history.unsynced, history.UNHURRIED),
             ("full", history.full, history.SMALL),
             ("resharded", history.resharded, history.SMALL),
             ("unfinished", history.unfinished, history.SMALL),

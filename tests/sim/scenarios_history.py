@@ -24,6 +24,8 @@ SMALL = msgspec.structs.replace(
 TWO_SMALL = msgspec.structs.replace(SMALL, wal_shards=2)
 GROWING = msgspec.structs.replace(SMALL, wal_file_bytes=64 * 1024, wal_small_bytes=16 * 1024)
 """Log files that grow, and are small again."""
+UNHURRIED = msgspec.structs.replace(SMALL, sync_interval_ms=1000)
+"""No sync that nobody waits for."""
 STOPPING = msgspec.structs.replace(SMALL, stop_checkpoint_bytes=0)
 
 
@@ -401,13 +403,14 @@ def _small_slices(world: World) -> Iterator[None]:
 
 def unsynced(world: World) -> None:
     """Power fails as soon as a snapshot holds the newest writes; what clients write then stands where these stood."""
+    world.sliced = True
     for count in (4, 3):
-        for name in ("t", "u"):
+        for name in ("t", "between", "u"):
             world.append(name, 1, ack_fsync=True)
-        world.append("t", count, size=2000, wait=False)
-        world.append("u", 1, wait=False)
-        world.step(0.01)
         world.core.checkpoint()
+        while world.core.keeper.phase is not keeper_module.Phase.TAKE:
+            world.step(0.01)
+        world.append("u", count, size=2000, wait=False)  # it is taken down last
         while world.core.keeper.phase is not keeper_module.Phase.SWITCH:
             world.step(0.01)
         world.power_off(Cut(0)).start()
