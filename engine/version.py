@@ -8,3 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = "0.1.0"
+
+DISK_FORMAT: Final = 1
+"""The newest version of the files of a store that this version writes and reads (FORMATS.md)."""

@@ -229,6 +229,7 @@ COMMANDS: dict[str, Command] = {
             ),
             options=(
                 Option("--if-seq", NUMBER, "set: only when the cursor is there now.", metavar="SEQ"),
+                _DRY_RUN,
                 _JSON,
             ),
             examples=("topics cursor ls orders", "topics cursor set orders mailer 0"),
@@ -251,6 +252,7 @@ COMMANDS: dict[str, Command] = {
                 Option("--create-dest", CHOICE, "Make a missing dest (true).", choices=("true", "false")),
                 Option("--allow-cycle", CHOICE, "It may close a circle (false).", choices=("true", "false")),
                 Option("--must-be-new", FLAG, "create: refuse when the router exists."),
+                _DRY_RUN,
                 _JSON,
             ),
             examples=("topics router create audit --source orders --dest orders-audit --start earliest",),
@@ -403,6 +405,18 @@ COMMANDS: dict[str, Command] = {
             examples=(
                 "topics context set prod --url http://10.0.0.5:4000 --key-file ~/.topics-key",
                 "topics context use prod",
+            ),
+        ),
+        Command(
+            "completions",
+            "Print the completions for a shell, where the package did not put them in their place.",
+            "topics_cli.commands.completions:completions",
+            arguments=(
+                Argument("SHELL", "Which shell (SHELL).", kind=CHOICE, choices=("bash", "zsh", "fish"), required=False),
+            ),
+            examples=(
+                "source <(topics completions bash)",
+                "topics completions fish > ~/.config/fish/completions/topics.fish",
             ),
         ),
         Command("version", "Versions of the client and the daemon.", "topics_cli.commands.version:version"),

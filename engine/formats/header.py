@@ -22,7 +22,9 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-FORMAT_VERSION: Final = 1
+from engine.version import DISK_FORMAT
+
+FORMAT_VERSION: Final = DISK_FORMAT
 FILE_HEADER_LEN: Final = 64
 MAGIC: Final = b"topics\r\n"
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.header import FORMAT_VERSION
 from engine.types import ConfigChanges
-from tests.cli.support import Daemon, clean_environment, command, run
+from engine.version import VERSION
+from tests.cli.support import ROOT, Daemon, clean_environment, command, run
 from topics_cli.table import CONFIG_FIELDS
 
 
@@ -185,3 +187,35 @@ def test_serve_becomes_the_daemon_with_its_options(place: Path) -> None:
         finally:
             serving.terminate()
         assert serving.wait(15) == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_prints_what_the_package_installs(shared: Daemon, shell: str) -> None:
+    (file,) = (ROOT / "completions" / shell).iterdir()
+    assert shared.ok("completions", shell) == file.read_bytes()
+    assert shared.run("completions", SHELL=f"/usr/bin/{shell}").stdout == file.read_bytes()
+    assert shared.run("completions", SHELL="/bin/tcsh").returncode == 2
+
+
+def test_version_says_all_versions_there_are(shared: Daemon) -> None:
+    said = json.loads(shared.ok("version", "-o", "json"))
+    assert said == {"client": VERSION, "daemon": VERSION, "api": "v0", "formats": {"disk": FORMAT_VERSION}}
+    assert shared.ok("version").decode().splitlines()[-1] == f"disk format {FORMAT_VERSION}"
+
+
+def test_a_dry_run_of_cursors_and_routers_changes_nothing(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    router, other = f"{topic}-router", f"{topic}-copy"
+    ends = ["--source", topic, "--dest", other]
+    assert b"would be created" in shared.ok("router", "create", router, *ends, "--dry-run")
+    assert shared.run("router", "info", router).returncode != 0
+    shared.ok("router", "create", router, *ends)
+    assert (
+        shared.ok("router", "drop", router, "--dry-run").decode() == f"{router}\twould be dropped: {topic} to {other}\n"
+    )
+    shared.ok("router", "info", router)
+    assert shared.ok("cursor", "set", topic, "me", "1", "--dry-run") == b"me\twould be set to 1\n"
+    assert shared.ok("cursor", "ls", topic) == b""
+    shared.ok("cursor", "set", topic, "me", "1")
+    assert shared.ok("cursor", "drop", topic, "me", "--dry-run") == b"me\twould be dropped: it is at 1\n"
+    assert b"me\t1\t" in shared.ok("cursor", "ls", topic)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -14,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import Daemon, clean_environment, run
+from topics_cli import exits
 from topics_cli.where import Where
 from topics_cli.wire import Channel, Lost
 
@@ -240,3 +244,33 @@ def feed(channel: Channel, answer: bytes, size: int) -> bytes:
             assert at + size >= len(answer)
             return found.body
     raise AssertionError("the answer was not whole")
+
+
+TESTED = {
+    exits.DONE: "test_exits.test_a_busy_daemon_and_a_lost_connection_are_tried_again",
+    exits.FAILED: "test_exits.test_1_is_a_refusal_told_in_two_lines",
+    exits.USAGE: "test_exits.test_2_is_a_mistake_on_the_command_line",
+    exits.NOTHING: "test_queue.test_a_claim_prints_a_line_a_job_with_its_lease_and_an_empty_queue_exits_3",
+    exits.DAMAGE: "test_files.test_damage_is_a_line_an_object_and_exit_4",
+    exits.LOSS: "test_files.test_recover_says_what_is_lost_keeps_the_bytes_and_ends_with_5",
+    exits.STALE: "test_queue.test_claimed_jobs_are_acked_through_a_pipe",
+    exits.GAP: "test_tail.test_a_gap_is_told_on_stderr_and_in_ndjson_and_fails_where_asked",
+    exits.NO_DAEMON: "test_exits.test_69_is_no_daemon_there",
+    exits.TRY_AGAIN: "test_exits.test_75_is_a_daemon_that_stays_busy_through_the_retries",
+    exits.NOT_ALLOWED: "test_exits.test_77_is_not_allowed",
+    exits.CONFIGURATION: "test_exits.test_78_is_a_configuration_that_cannot_be_used",
+    exits.CANNOT_EXECUTE: "test_worker.test_a_command_that_is_not_there_touches_no_job_and_exits_127",
+    exits.COMMAND_NOT_FOUND: "test_worker.test_a_command_that_is_not_there_touches_no_job_and_exits_127",
+    exits.INTERRUPTED: "test_kill.test_waiting_for_a_daemon_ends_within_a_tenth_of_a_second_of_ctrl_c",
+    exits.CLOSED_PIPE: "test_tail.test_a_closed_pipe_ends_it_silently_with_141",
+    exits.TERMINATED: "test_tail.test_sigterm_ends_a_follower_with_143_and_saves_its_cursor",
+}
+"""Where each exit code of the table is shown by a command that ends with it."""
+
+
+def test_every_exit_code_of_the_table_has_a_test_that_names_it() -> None:
+    assert set(TESTED) == set(exits.MEANINGS)
+    for code, place in TESTED.items():
+        module, _, name = place.partition(".")
+        function = getattr(importlib.import_module(f"tests.cli.{module}"), name)
+        assert re.search(rf"\b{code}\b", inspect.getsource(function)), place

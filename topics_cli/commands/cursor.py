@@ -46,10 +46,17 @@ def cursor(session: Session, values: dict[str, Any]) -> int:
     if action == "set":
         if seq is None:
             raise usage("which seq?", f"topics cursor set {topic} {name} SEQ; 0 is the beginning")
+        if values["dry_run"]:
+            session.out.line(f"{name}\twould be set to {seq}")
+            return exits.DONE
         wanted = {"seq": seq, "if_seq": values["if_seq"]}
         body = json.dumps({key: value for key, value in wanted.items() if value is not None}).encode()
         answer = session.client.call(session.client.request("PUT", target, body)).body
     elif action == "drop":
+        if values["dry_run"]:
+            place = json.loads(session.client.get(target).body)
+            session.out.line(f"{name}\twould be dropped: it is at {place['seq']}")
+            return exits.DONE
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form not in API_FORMS:
             session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")

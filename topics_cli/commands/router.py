@@ -45,6 +45,10 @@ def router(session: Session, values: dict[str, Any]) -> int:
         raise usage("which router?", "topics router ls lists them")
     target = "/v0/routers/" + quote(name)
     if action == "drop":
+        if values["dry_run"]:
+            state = json.loads(session.client.get(target).body)
+            session.out.line(f"{name}\twould be dropped: {state['source']} to {state['dest']}")
+            return exits.DONE
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form in API_FORMS:
             session.out.document(answer)
@@ -59,7 +63,12 @@ def router(session: Session, values: dict[str, Any]) -> int:
         raise Failure(f"router {name} exists", "router_exists", "drop it first, or leave --must-be-new out")
     if action == "set" and there is None:
         raise Failure(f"there is no router {name}", "router_not_found", f"topics router create {name}", exits.NOTHING)
-    body = json.dumps(_definition(values, there or {})).encode()
+    definition = _definition(values, there or {})
+    if values["dry_run"]:
+        change = "created" if there is None else "changed"
+        session.out.line(f"{name}\twould be {change}: {definition['source']} to {definition['dest']}")
+        return exits.DONE
+    body = json.dumps(definition).encode()
     answer = session.client.call(session.client.request("PUT", target, body)).body
     session.warn(answer)
     if session.out.form in API_FORMS:
