@@ -39,8 +39,7 @@ COPIED_BYTES: Final = 4096
 """Up to so many bytes are copied out of a block: that costs less than a view of them. A view of a block that still
 grows would keep it from growing."""
 _NO_NODES = frozenset[str]()
-_JOIN = b'},{"$seq":'
-_JOIN_LINES = b'}\n{"$seq":'
+_LINE_FEED: Final = 0x0A
 
 
 def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: int | None = None) -> Page:
@@ -317,10 +316,11 @@ class _Reading:
                 stop = start + 1
             size = bounds[stop - base] - begin
         end = begin + size - 1
-        if size > COPIED_BYTES and not block.open and not self.request.lines:
+        if self.request.lines:
+            return _lines(data, bounds[start - base : stop - base + 1]), size, stop
+        if size > COPIED_BYTES and not block.open:
             return memoryview(data)[begin:end], size, stop
-        piece = data[begin:end] if type(data) is bytes else bytes(memoryview(data)[begin:end])
-        return (_lines(piece, stop - start) if self.request.lines else piece), size, stop
+        return data[begin:end] if type(data) is bytes else bytes(memoryview(data)[begin:end]), size, stop
 
     def _take(self, block: Block, start: int, stop: int) -> int:
         """Take live records `start … stop - 1` as far as the page allows; returns the index after the last one."""
@@ -440,22 +440,15 @@ def _runs(indices: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _lines(piece: bytes, count: int) -> bytes:
-    """Fragments joined by commas, as lines.
+def _lines(data: Bytes, bounds: Lens) -> bytes:
+    """Fragments that stand in `data`, each from a bound up to the sign before the next one, as lines.
 
-    `},{"$seq":` stands between any two fragments. When it occurs no more often than that, no `data` looks like a
-    border, and all borders are replaced at once; else they are found by parsing.
+    It is known where each of them ends, so nothing is looked for: 0.1 µs a record; to find the borders takes ten times
+    as long.
     """
-    piece = without_breaks(piece)
-    if count == 1:
-        return piece + b"\n"
-    if piece.count(_JOIN) == count - 1:
-        return piece.replace(_JOIN, _JOIN_LINES) + b"\n"
-    return _lines_parsed(piece)
-
-
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def _lines_parsed(piece: bytes) -> bytes:
-    return b"\n".join(map(bytes, _raws.decode(b"[" + piece + b"]"))) + b"\n"
+    begin = bounds[0]
+    lines = bytearray(without_breaks(bytes(memoryview(data)[begin : bounds[-1] - 1])))
+    lines += b"\n"
+    for bound in bounds[1:-1]:
+        lines[bound - begin - 1] = _LINE_FEED
+    return bytes(lines)
