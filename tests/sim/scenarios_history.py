@@ -401,6 +401,12 @@ def _small_slices(world: World) -> Iterator[None]:
         world.sliced = before
 
 
+def _until(world: World, phase: keeper_module.Phase) -> None:
+    """Hardly any time passes until a checkpoint is so far."""
+    while world.core.keeper.phase is not phase:
+        world.step(0.01)
+
+
 def unsynced(world: World) -> None:
     """Power fails as soon as a snapshot holds the newest writes; what clients write then stands where these stood."""
     world.sliced = True
@@ -408,11 +414,9 @@ def unsynced(world: World) -> None:
         for name in ("t", "between", "u"):
             world.append(name, 1, ack_fsync=True)
         world.core.checkpoint()
-        while world.core.keeper.phase is not keeper_module.Phase.TAKE:
-            world.step(0.01)
+        _until(world, keeper_module.Phase.TAKE)
         world.append("u", count, size=2000, wait=False)  # it is taken down last
-        while world.core.keeper.phase is not keeper_module.Phase.SWITCH:
-            world.step(0.01)
+        _until(world, keeper_module.Phase.SWITCH)
         world.power_off(Cut(0)).start()
         world.append("t", 1)
         world.append("u", 1)
