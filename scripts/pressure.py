@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CONNECTIONS = 128
 TICK_S = 0.01
 SAMPLE_S = 0.25
+DRAIN_S = 60.0
+"""How long what was sent may take to be answered after each phase."""
 DEPTH = 8
 """Requests of a connection on their way while the capacity is measured."""
 
@@ -54,6 +56,8 @@ class Load:
     """As it was seen last."""
     others: int = 0
     """Answers that are neither 200, 201 nor 429."""
+    unanswered: int = 0
+    """Writes whose connection ended, or that had no answer in time."""
 
 
 class Client(asyncio.Protocol):
@@ -70,6 +74,10 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.load.unanswered += len(self.sent)
+        self.sent.clear()
 
     def ask(self, count: int) -> None:
         """Send so many writes."""
@@ -152,6 +160,18 @@ async def offer(clients: list[Client], rate: float, seconds: float) -> None:
         await asyncio.sleep(TICK_S)
 
 
+async def drain(load: Load, clients: list[Client]) -> None:
+    """Wait until everything is answered, but not for ever; what is not then is given up, connection and all."""
+    deadline = time.perf_counter() + DRAIN_S
+    while any(client.sent for client in clients) and time.perf_counter() < deadline:  # noqa: ASYNC110  # a few times
+        await asyncio.sleep(0.05)
+    for client in clients:
+        if client.sent:
+            client.transport.abort()
+            load.unanswered += len(client.sent)
+            client.sent.clear()
+
+
 async def run(port: int, seconds: float) -> tuple[Load, float, float, list[tuple[float, float]]]:
     """The three phases; returns what was seen, when it began, the capacity, and begin and end of each phase."""
     load, began, loop = Load(), time.perf_counter(), asyncio.get_running_loop()
@@ -164,19 +184,13 @@ async def run(port: int, seconds: float) -> tuple[Load, float, float, list[tuple
     capacity = len(load.acked) / (time.perf_counter() - began)
     for client in clients:
         client.closed = False
-    while any(client.sent for client in clients):  # noqa: ASYNC110  # a pause between two phases
-        await asyncio.sleep(0.05)
+    await drain(load, clients)
     phases = [(0.0, seconds / 4)]
     for rate, share in ((2 * capacity, 0.25), (capacity / 3, 0.5)):
         start = time.perf_counter() - began
         await offer(clients, rate, seconds * share)
         phases.append((start, time.perf_counter() - began))
-        while any(client.sent for client in clients):  # noqa: ASYNC110  # a pause between two phases
-            await asyncio.sleep(0.05)
-    deadline = time.perf_counter() + 60
-    while any(client.sent for client in clients) and time.perf_counter() < deadline:  # noqa: ASYNC110  # at the end
-        await asyncio.sleep(0.05)
-    assert not any(client.sent for client in clients), "some were never answered"
+        await drain(load, clients)
     await asyncio.sleep(5.0)
     sampler.cancel()
     return load, began, capacity, phases
@@ -262,6 +276,7 @@ def tell(load: Load, capacity: float, phases: list[tuple[float, float]], compare
         "",
         f"Capacity measured: {capacity:.0f} writes/s on {CONNECTIONS} connections. `Retry-After` seen: {after} (s).",
         f"Acked writes read again and compared: {compared}, none lost. Answers but 200, 201 and 429: {load.others}.",
+        f"Writes without an answer: {load.unanswered}.",
         f"Refused by: {dict(load.reasons) or 'nothing'}. Pressure at the end: {load.pressure:.2f}.",
         "",
     ]
@@ -275,20 +290,30 @@ def main() -> int:
         command = [sys.executable, "-m", "topics_daemon.main", "--data-dir", f"{name}/data", "--socket", "none"]
         daemon = subprocess.Popen([*command, "--port", "0", "--port-file", str(port_file), "--log-level", "error"])
         try:
-            while not port_file.exists():
+            deadline = time.monotonic() + DRAIN_S
+            while not port_file.exists() or not port_file.read_text():
+                assert daemon.poll() is None, "the daemon has ended"
+                assert time.monotonic() < deadline, "the daemon does not start"
                 time.sleep(0.05)
             port = int(port_file.read_text())
             while metric(port, "topics_ready") != 1:
+                assert time.monotonic() < deadline, "the daemon does not get ready"
                 time.sleep(0.05)
             watcher = multiprocessing.Process(target=keep_watch, args=(port, f"{name}/seen"), daemon=True)
             watcher.start()
-            load, began, capacity, phases = asyncio.run(run(port, seconds))
-            watcher.terminate()
+            try:
+                load, began, capacity, phases = asyncio.run(asyncio.wait_for(run(port, seconds), 4 * seconds + 240))
+            finally:
+                watcher.terminate()
             merge(load, Path(f"{name}/seen").read_text().splitlines(), began)
             compared = check(port, load)
         finally:
             daemon.terminate()
-            daemon.wait(60)
+            try:
+                daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
     directory = ROOT / "docs/benchmarks"
     (directory / "pressure.svg").write_text(plot(load, phases))
     (directory / "pressure.md").write_text(text := tell(load, capacity, phases, compared))

@@ -164,6 +164,7 @@ class Daemon:
         self._window_s = 0.0
         """How long a turn waits for more requests to join it, while the daemon is pressed."""
         self._answered = 0
+        self._waited_s_max = 0.0
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
         self._observer = loop.call_later(OBSERVE_S, self._observe)
@@ -296,6 +297,10 @@ class Daemon:
         self.unsettled.append(whose)
         if not self._turning:
             self.wake()
+
+    def waited(self, wait_s: float) -> None:
+        """A request waited so long in what its connection had sent until it was taken up."""
+        self._waited_s_max = max(self._waited_s_max, wait_s)
 
     def drain(self, *names: str) -> None:
         """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
@@ -502,6 +507,7 @@ class Daemon:
             Observed(
                 depth=len(ready),
                 delay_s=ready.waited_s_max,
+                wait_s=self._waited_s_max,
                 lag_s=max(0.0, now - self._observed_s - OBSERVE_S),
                 queue_bytes=core.wal.unsynced_bytes if core is not None else 0,
                 in_flight=self.gate.inflight,
@@ -511,6 +517,7 @@ class Daemon:
             now,
         )
         self._answered, self._worked_s, self._observed_s, ready.waited_s_max = answered, worked_s, now, 0.0
+        self._waited_s_max = 0.0
         was = self._window_s
         self._window_s = self.governor.window_s
         if self._window_s or was:

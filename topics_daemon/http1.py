@@ -40,13 +40,12 @@ from topics_daemon.body import (
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
 from topics_daemon.http2_frames import PREFACE_HEAD
-from topics_daemon.listen import abort, is_own_user, peer_of
+from topics_daemon.listen import abort, hold_little, is_own_user, peer_of
+from topics_daemon.pipelining import Backlog, may_pipeline
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
 
-PENDING_MAX: Final = 64
-"""Pipelined requests of one connection that may wait for their answers."""
 INBUF_BYTES_MAX: Final = 256 * 1024
 """Input held back while a connection cannot go on; then reading pauses."""
 LINGER_S: Final = 3.0
@@ -81,6 +80,7 @@ class Connection(asyncio.Protocol):
     """One client's connection; `door` says which listener it came through."""
 
     __slots__ = (
+        "_backlog",
         "_body_since",
         "_chunks",
         "_daemon_waits",
@@ -132,6 +132,7 @@ class Connection(asyncio.Protocol):
         self.stream: Streaming | None = None
         self._inbuf = bytearray()
         self._scan = 0
+        self._backlog = Backlog()
         self._head: Head | None = None
         self._chunks: Chunks | None = None
         self._received = 0
@@ -174,6 +175,7 @@ class Connection(asyncio.Protocol):
         if self.phase < STREAM:
             self.fast = False
             self._inbuf += data
+            self._backlog.heard(len(data), daemon.loop.time, waits=bool(self.pending))
             if self.phase is BODY or self.phase is CHUNKED:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
@@ -248,11 +250,13 @@ class Connection(asyncio.Protocol):
                 self._body_complete(self._chunks.body())
             elif self.phase is not WAIT or not self._start_waiting():
                 break
+        if waited_s := self._backlog.left(len(self._inbuf), self.daemon.loop.time):
+            self.daemon.waited(waited_s)
         self._settle_reading()
 
     def _may_start(self) -> bool:
         """Whether another request may be taken up now."""
-        return not self.paused and len(self.pending) < PENDING_MAX and not self.transport.is_closing()
+        return not (self.paused or self.transport.is_closing()) and may_pipeline(self.pending, self.daemon.inflight_max)
 
     def _settle_reading(self) -> None:
         """Stop or go on reading, and say whether the next chunk may take the hot path."""
@@ -515,6 +519,7 @@ class Connection(asyncio.Protocol):
             self.daemon.loop.call_soon(stream.heard, bytes(self._inbuf))
             self._inbuf = bytearray()
         self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
+        hold_little(self.transport, AHEAD_BYTES)
 
     def unsent(self) -> int:
         """Bytes of a stream that were written, and not taken yet."""

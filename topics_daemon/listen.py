@@ -17,6 +17,7 @@ import socket
 import stat
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -84,6 +85,18 @@ def abort(transport: asyncio.Transport) -> None:
             # It is closed already.
             pass
     transport.abort()
+
+
+def hold_little(transport: asyncio.Transport, unsent_bytes: int) -> None:
+    """Let the kernel take no more than this ahead of what it can send: for who reads slowly it would hold megabytes.
+
+    What is on its way does not count, so a fast reader that is far away is served as before. Unix sockets hold little
+    anyway.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):  # it is closed already
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

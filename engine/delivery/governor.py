@@ -21,6 +21,8 @@ OBSERVE_S: Final = 0.1
 """How often it is told."""
 DELAY_KNEE_S: Final = 0.005
 """Wait of a topic for its turn."""
+WAIT_KNEE_S: Final = 0.1
+"""Wait of a request that has been sent behind others on its connection until it is taken up."""
 LAG_KNEE_S: Final = 0.02
 """Lateness of a timer: how long one round of the loop takes."""
 DEPTH_KNEE: Final = 5000
@@ -49,6 +51,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Topics that wait for their turn."""
     delay_s: float = 0.0
     """The longest wait of one that had its turn."""
+    wait_s: float = 0.0
+    """The longest wait of a request, in what its connection had sent, until it was taken up."""
     lag_s: float = 0.0
     """How late the timer of this observation was."""
     queue_bytes: int = 0
@@ -73,6 +77,7 @@ def signs(seen: Observed) -> dict[str, float]:
     return {
         "depth": _share(seen.depth, DEPTH_KNEE),
         "delay": _share(seen.delay_s * seen.busy, DELAY_KNEE_S),
+        "wait": _share(seen.wait_s * seen.busy, WAIT_KNEE_S),
         "lag": _share(seen.lag_s * seen.busy, LAG_KNEE_S),
         "queue": _share(seen.queue_bytes, QUEUE_KNEE_BYTES),
     }

@@ -80,7 +80,7 @@ class Cache:
         self.retired: list[Segment] = []
         """Segments whose topics have dropped them; whoever looks after their files takes them from here."""
         self._queue: OrderedDict[Block, Tail] = OrderedDict()
-        """The hot blocks of logged topics. One leaves at once, wherever it stands, so there is never much to tidy up."""
+        """The hot blocks of logged topics. One leaves at once, wherever it stands: there is never much to tidy up."""
         self._visitors: deque[Block] = deque(maxlen=VISITORS)
         """Blocks that were read back since memory was last looked after."""
         self._peeked: tuple[int, int, Block] | None = None

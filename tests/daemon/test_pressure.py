@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -158,3 +159,61 @@ def test_one_topic_of_low_priority_is_delivered_beside_a_hundred_hot_ones(daemon
     assert order[-1] == "cold"
     assert len(order) < 1000, "of the two thousand pages that the others have"
     assert len(order) > 1
+
+
+def test_many_connections_that_pipeline_share_what_may_be_in_flight_and_nobody_is_refused() -> None:
+    """The cap is for requests that wait for nobody; those behind others on their connection wait there."""
+    body = post("/v0/topics/t", {"records": [{"data": 1}]})
+    with daemon_process("--max-inflight-per-key", "100") as running:
+        running.write("t", 0)
+        wires = [running.wire() for _ in range(40)]
+        for wire in wires:
+            wire.send(body * 150)
+        seqs: list[int] = []
+        for wire in wires:
+            answers = [wire.answer() for _ in range(150)]
+            assert {answer.status for answer in answers} == {200}
+            own = [answer.json["first_seq"] for answer in answers]
+            assert own == sorted(own), "answers of one connection come in the order of its requests"
+            seqs += own
+            wire.close()
+        assert sorted(seqs) == list(range(2, 6002))
+        running.is_well()
+
+
+def test_F69_requests_that_wait_in_their_connections_press_the_daemon_until_writes_are_refused() -> None:
+    """An open loop that asks for more than can be done: 429 from the governor, and it recovers by itself."""
+    body = post("/v0/topics/t?return_seqs=false", {"records": [{"data": "x" * 200}] * 20})
+    with daemon_process() as running:
+        running.write("t", 0)
+        wires = [running.wire() for _ in range(32)]
+        for wire in wires:
+            wire.sock.setblocking(False)
+        refused, acked, waits = 0, 0, set()
+        deadline = time.monotonic() + 60
+        sent = dict.fromkeys(wires, b"")
+        while not refused:
+            assert time.monotonic() < deadline, f"{acked} writes, and none is refused"
+            for wire in wires:
+                try:
+                    while True:
+                        sent[wire] = sent[wire] or body * 16
+                        sent[wire] = sent[wire][wire.sock.send(sent[wire]) :]
+                except BlockingIOError:
+                    pass
+                try:
+                    heard = wire.sock.recv(1 << 18)
+                except BlockingIOError:
+                    continue
+                assert heard, "a connection was ended"
+                refused += heard.count(b"HTTP/1.1 429")
+                acked += heard.count(b"HTTP/1.1 200")
+                waits |= set(re.findall(rb"retry_after_ms\":(\d+)", heard))
+                assert b"max_inflight" not in heard
+        assert waits
+        for wire in wires:
+            wire.close()
+        soon(lambda: not refuses(running))
+        soon(lambda: gauge(running, "topics_pressure") < 0.5)
+        head = running.read("t", from_seq=0, limit=1)["head_seq"]
+        assert head >= 1 + 20 * acked, "what was acked is there"

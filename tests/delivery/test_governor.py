@@ -12,6 +12,7 @@ from engine.delivery.governor import (
     OBSERVE_S,
     RETRY_S_MAX,
     RETRY_S_MIN,
+    WAIT_KNEE_S,
     WIDEN_S_MAX,
     Governor,
     Observed,
@@ -61,11 +62,12 @@ def test_whatever_is_seen_everything_stays_within_its_bounds(seen: Observed) -> 
 
 def test_a_sign_at_its_knee_is_a_half() -> None:
     assert signs(Observed(delay_s=DELAY_KNEE_S))["delay"] == 0.5
+    assert signs(Observed(wait_s=WAIT_KNEE_S))["wait"] == 0.5
 
 
 def test_an_idle_daemon_that_others_keep_waiting_is_not_pressed() -> None:
     clock = Clock()
-    clock.see(Observed(delay_s=0.1, lag_s=0.3, busy=0.01), 10.0)
+    clock.see(Observed(delay_s=0.1, wait_s=2.0, lag_s=0.3, busy=0.01), 10.0)
     assert clock.governor.pressure < 0.2
     clock.see(Observed(delay_s=0.1, lag_s=0.3, busy=0.9), 10.0)
     assert clock.refuses()
