@@ -14,6 +14,7 @@ which Spark, pyarrow and pandas pass over.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -29,6 +30,8 @@ from topics_lake.errors import LakeError
 from topics_lake.files import FileMade, sync_dir
 
 BATCH_FORMAT: Final = 1
+_REMOVALS: Final = 20
+"""How often a directory of staging is removed that fills again meanwhile."""
 BATCH_FILE: Final = "_batch.json"
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BATCH: Final = re.compile(r"batch=(\d+)-(\d{20})\Z")
@@ -141,7 +144,7 @@ class Lake:
     def _clean(self) -> None:
         for name in os.listdir(self.staging):
             if name.startswith("run-"):
-                shutil.rmtree(os.path.join(self.staging, name))
+                _remove(os.path.join(self.staging, name))
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -222,6 +225,20 @@ class Lake:
             what = f"{target} cannot be put in place: {error.strerror}"
             raise LakeError(what, "conflict", "another export was faster; run this again") from error
         sync_dir(parent)
+
+
+def _remove(path: str) -> None:
+    """Remove a tree, in which tasks of a driver that was killed may still be writing for a moment."""
+    for _ in range(_REMOVALS):
+        try:
+            shutil.rmtree(path)
+            return
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def replace(path: str, content: bytes) -> None:
