@@ -31,6 +31,7 @@ MODULES = (
     "topics_cli.commands.claim",
     "topics_cli.commands.diff",
     "topics_cli.commands.get",
+    "topics_cli.commands.ls",
     "topics_cli.commands.settle",
     "topics_cli.commands.tail",
     "topics_cli.commands.write",
@@ -40,6 +41,7 @@ MODULES = (
     "topics_cli.exits",
     "topics_cli.framing",
     "topics_cli.intake",
+    "topics_cli.listing",
     "topics_cli.options",
     "topics_cli.output",
     "topics_cli.pages",
@@ -48,13 +50,15 @@ MODULES = (
     "topics_cli.render",
     "topics_cli.session",
     "topics_cli.signals",
+    "topics_cli.table",
+    "topics_cli.table_lake",
     "topics_cli.table_quick",
     "topics_cli.talk",
     "topics_cli.times",
     "topics_cli.where",
     "topics_cli.wire",
 )
-"""What a quick command may import; a test holds it against what they do."""
+"""What a quick command may import (a test holds it against what they do), and what completions ask for (`ls`)."""
 
 
 class Bundle:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
-
 from topics_cli.client import quote
 from topics_cli.output import API_FORMS, JSON, NDJSON, RAW
-from topics_cli.screen import Column, show_rows
 from topics_cli.session import Session
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
 PAGE = 1000
+
+
+class Column:
+    """A column: its title, and whether its cells are numbers."""
+
+    __slots__ = ("is_number", "title")
+
+    def __init__(self, title: str, is_number: bool = False) -> None:
+        self.title = title
+        self.is_number = is_number
 
 
 def pages(session: Session, target: str, prefix: str = "") -> Iterator[bytes]:
@@ -21,6 +31,8 @@ def pages(session: Session, target: str, prefix: str = "") -> Iterator[bytes]:
         query = f"?page_size={PAGE}" + (f"&prefix={quote(prefix)}" if prefix else "")
         body = session.client.get(target + query + (f"&cursor={quote(cursor)}" if cursor else "")).body
         yield body
+        import json
+
         cursor = json.loads(body).get("next_cursor", "")
         if not cursor:
             return
@@ -41,6 +53,8 @@ def show_list(
     """Show the list under `key` of the answers: documents, objects, or rows of `cells` whose columns are `fields`."""
     form, rows = session.out.form, list[list[str]]()
     for body in pages(session, target, prefix):
+        import json
+
         if form in (JSON, RAW):
             session.out.document(body)
             continue
@@ -56,6 +70,8 @@ def show_list(
         for line in picked:
             session.out.line(line)
     elif rows:
+        from topics_cli.screen import show_rows
+
         show_rows(session, heads, rows)
     else:
         session.talk.note(f"topics: {empty}")

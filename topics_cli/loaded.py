@@ -14,7 +14,8 @@ from typing import Any, Final
 from topics_cli.exits import Failure
 from topics_cli.findings import brief_size
 from topics_cli.latencies import Latencies
-from topics_cli.screen import Column, show_rows
+from topics_cli.listing import Column
+from topics_cli.screen import show_rows
 from topics_cli.session import Session
 from topics_cli.talk import columns, speaks_utf8
 from topics_cli.watching import BARS, sparkline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from topics_cli.listing import Column
 from topics_cli.output import TABLE
 from topics_cli.session import Session
 from topics_cli.talk import columns, escape, speaks_utf8
@@ -21,16 +22,6 @@ GAP: Final = 2
 """Between columns …"""
 EDGES: Final = 2
 """… and at both sides."""
-
-
-class Column:
-    """A column: its title, and whether its cells are numbers."""
-
-    __slots__ = ("is_number", "title")
-
-    def __init__(self, title: str, is_number: bool = False) -> None:
-        self.title = title
-        self.is_number = is_number
 
 
 def show_rows(session: Session, heads: list[Column], rows: list[list[str]]) -> None:

@@ -175,7 +175,7 @@ COMMANDS: dict[str, Command] = {
         Command(
             "ls",
             "List topics.",
-            _NOUNS + "list_topics",
+            "topics_cli.commands.ls:list_topics",
             arguments=(Argument("PREFIX", "Only names that begin so.", required=False),),
             options=(_JSON,),
         ),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 from pathlib import Path
 
@@ -170,3 +171,18 @@ def test_a_file_that_is_none_costs_time_and_nothing_else(installed: Path, shared
         if path.is_dir():
             path.rmdir()
         assert not list(path.parent.glob("quick.*.bin.*"))
+
+
+def test_a_source_distribution_holds_the_whole_repository(tmp_path: Path) -> None:
+    for path in tracked():
+        target = tmp_path / "source" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, target)
+    script = f"import setuptools.build_meta as it; it.build_sdist({str(tmp_path)!r})"
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "source", check=True, capture_output=True, timeout=120
+    )
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(path) for path in tracked()} <= held

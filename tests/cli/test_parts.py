@@ -203,3 +203,15 @@ def test_the_fast_commands_start_without_anything_heavy(name: str) -> None:
             [PYTHON, "-I", "-S", "-c", script], env=environment, capture_output=True, timeout=20, check=False
         )
         assert done.stdout == b"69 [] []\n", done
+
+
+def test_a_list_that_finds_no_daemon_has_imported_little() -> None:
+    """Completions ask at a key. What `site` brings with it is not ours, so that is said to be there already."""
+    script = (
+        f"import sys; sys.modules['site'] = sys; sys.path.insert(0, {str(ROOT)!r}); from topics_cli.app import main; "
+        "code = main(['-q', '--retry-for', '0', 'ls', '-t', '{topic}', 'x']); "
+        "print(code, sorted(set(sys.modules) & {'json', 're', 'enum', 'typing', 'contextlib', 'difflib', 'rich'}))"
+    )
+    environment = {**clean_environment(), "TOPICS_SOCKET": "/nowhere"}
+    done = subprocess.run([PYTHON, "-I", "-S", "-c", script], env=environment, capture_output=True, timeout=20)
+    assert done.stdout == b"69 []\n", done

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from topics_cli import exits
 from topics_cli.exits import Failure, usage
-from topics_cli.screen import Column, show_pairs, show_rows
+from topics_cli.listing import Column
+from topics_cli.screen import show_pairs, show_rows
 from topics_cli.session import Session
 from topics_cli.where import PLACE_KEYS, contexts_path, find, read_contexts
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from topics_cli import exits
 from topics_cli.client import topic_path
 from topics_cli.exits import usage
-from topics_cli.listing import cell, show_list
+from topics_cli.listing import Column, cell, show_list
 from topics_cli.output import API_FORMS
-from topics_cli.screen import Column, show_pairs
+from topics_cli.screen import show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.times import show_time
 

@@ -16,9 +16,10 @@ from topics_cli.client import topic_path
 from topics_cli.cut import number, seq_of, text_of
 from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.framing import LINE, frame
+from topics_cli.listing import Column
 from topics_cli.output import JSON, NDJSON, RAW
 from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
-from topics_cli.screen import Column, counted, show_pairs, show_rows
+from topics_cli.screen import counted, show_pairs, show_rows
 from topics_cli.session import Session, check_name
 from topics_cli.times import show_duration, show_time
 

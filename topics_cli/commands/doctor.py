@@ -20,8 +20,9 @@ from topics_cli import exits
 from topics_cli.commands.status import readiness
 from topics_cli.exits import Failure
 from topics_cli.findings import brief_size
+from topics_cli.listing import Column
 from topics_cli.output import API_FORMS
-from topics_cli.screen import Column, counted, show_rows
+from topics_cli.screen import counted, show_rows
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_duration

@@ -7,7 +7,8 @@ from typing import Any
 from engine.errors import RETRYABLE, STATUS, Code
 from topics_cli import exits
 from topics_cli.exits import Failure
-from topics_cli.screen import Column, show_rows
+from topics_cli.listing import Column
+from topics_cli.screen import show_rows
 from topics_cli.session import Session
 
 

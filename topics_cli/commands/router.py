@@ -8,9 +8,9 @@ from typing import Any, Final
 from topics_cli import exits
 from topics_cli.client import quote
 from topics_cli.exits import ApiError, Failure, usage
-from topics_cli.listing import cell, show_list
+from topics_cli.listing import Column, cell, show_list
 from topics_cli.output import API_FORMS
-from topics_cli.screen import Column, show_pairs
+from topics_cli.screen import show_pairs
 from topics_cli.session import Session, check_name
 
 _FIELDS: Final = ("router", "source", "dest", "filter", "lag", "forwarded", "blocked")

@@ -1,4 +1,4 @@
-"""Topics as a whole: `ls`, `info`, `create`, `set`, `drop`."""
+"""One topic as a whole: `info`, `create`, `set`, `drop`."""
 
 from __future__ import annotations
 
@@ -9,43 +9,16 @@ from topics_cli import exits
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.exits import ApiError, Failure, usage
-from topics_cli.listing import cell, show_list
+from topics_cli.listing import cell
 from topics_cli.nearest import nearest
 from topics_cli.options import read
 from topics_cli.output import API_FORMS
-from topics_cli.screen import Column, counted, show_pairs
+from topics_cli.screen import counted, show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.table import CONFIG_FIELDS
 from topics_cli.times import show_time
 
-_HEADS = [
-    Column("TOPIC"),
-    Column("TYPE"),
-    Column("COUNT", True),
-    Column("EARLIEST", True),
-    Column("HEAD", True),
-    Column("BYTES", True),
-    Column("DURABILITY"),
-    Column("PRIORITY", True),
-]
-_LIST_FIELDS = ("topic", "type", "count", "earliest_seq", "head_seq", "bytes", "durability", "effective_priority")
 _FIELDS = {name: (kind, choices) for name, kind, _, choices in CONFIG_FIELDS}
-
-
-def list_topics(session: Session, values: dict[str, Any]) -> int:
-    """List topics: a line each in a pipe, a table on a terminal, page after page."""
-    prefix = values["prefix"] or ""
-    show_list(
-        session,
-        "/v0/topics",
-        "topics",
-        _HEADS,
-        lambda entry: [cell(entry.get(name)) for name in _LIST_FIELDS],
-        fields=_LIST_FIELDS,
-        prefix=prefix,
-        empty=(f"no topic begins with {prefix}" if prefix else "there is no topic yet") + "; topics write makes one",
-    )
-    return exits.DONE
 
 
 def info(session: Session, values: dict[str, Any]) -> int:
