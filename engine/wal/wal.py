@@ -37,6 +37,8 @@ __all__ = ["Chore", "GroupWrite", "SyncJob", "Wal"]
 _JOIN_MAX: Final = 16 * 1024
 """Bodies up to this size are copied into one buffer with their neighbours; longer ones are written from where they
 lie."""
+_STEPS_AHEAD: Final = 3
+"""So many steps of zeros are ahead of the tip: the log goes on in them while a busy disk takes its time over one."""
 _GROWTH: Final = 4
 """A log file is at most this many times as large as the one before."""
 
@@ -295,16 +297,20 @@ class Wal:
         end_lsn = current.log.end_lsn
         wanted = shard.want + shard.reserve
         here = shard.tip_lsn + shard.want <= end_lsn
-        ahead = max(settings.wal_fill_bytes + shard.reserve, wanted if here else 0)
+        ahead = max(_STEPS_AHEAD * settings.wal_fill_bytes + shard.reserve, wanted if here else 0)
         half = (current.log.size - DATA_START) // 2
-        filled_mark = current.filled_lsn - ahead if current.filled_lsn < end_lsn else end_lsn
+        filled_end = current.filled_lsn
+        if following is not None and filled_end == end_lsn and following.filled_lsn < following.log.end_lsn:
+            filled_end = following.filled_lsn
+        filled_mark = filled_end - ahead if filled_end != end_lsn else end_lsn
         shard.chore_lsn = min(filled_mark, end_lsn - max(half, wanted)) if following is None else filled_mark
         if current.filled_lsn < min(end_lsn, shard.tip_lsn + ahead):
             return Fill(current, settings.wal_fill_bytes)
         if shard.anew and following is not None and here and following.log.size > settings.wal_first_bytes:
             return self._shorten(shard, following)
         if following is not None and (here or following.log.size - DATA_START >= wanted):
-            need = min(shard.reserve if here else wanted, following.log.size - DATA_START)
+            need = max(shard.tip_lsn + ahead - end_lsn, shard.reserve) if here else wanted
+            need = min(need, following.log.size - DATA_START)
             return Fill(following, settings.wal_fill_bytes) if following.room < need else None
         if shard.full is not None and now_ms < shard.retry_ms:
             self._look = True
