@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.sim import mutants_history, queues, routers, tools
 from tests.sim.mutants_queues import QUEUES
 from tests.sim.mutants_routers import ROUTERS
+from tests.sim.mutants_tools import TOOLS
 
 PLAYS = {play.name: play for play in (*queues.PLAYS, *routers.PLAYS, *tools.PLAYS)}
-MUTANTS = (*mutants_history.ALL, *QUEUES, *ROUTERS)
+MUTANTS = (*mutants_history.ALL, *QUEUES, *ROUTERS, *TOOLS)
 
 
 def is_play(place: str) -> bool:

@@ -43,7 +43,7 @@ def pinned(world: World) -> None:
     world.append("t", 1)
     world.checkpoint()
     whole = dict(look(world.core).topics)
-    for names in (None, frozenset({"t", "v"})):
+    for names in (None, frozenset({"t"})):
         job = _pinned(world, names)
         manifest = job.manifest
         assert manifest is not None

@@ -24,8 +24,17 @@ def test_planted_bug_is_noticed(name: str) -> None:
     assert outcome.ok, outcome.note
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [mutant.name for mutant in MUTANTS if mutant.name.startswith(("queue-", "router-", "tool-"))]
+)
+def test_a_planted_bug_of_queues_routers_and_tools_is_noticed(name: str) -> None:
+    outcome = mutant_task(name)
+    assert outcome.ok, outcome.note
+
+
 def test_the_list_of_planted_bugs_is_long_enough() -> None:
-    assert len(MUTANTS) >= 20
+    assert len(MUTANTS) >= 100
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 

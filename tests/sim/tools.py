@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 from xxhash import xxh3_128_hexdigest
 
 from engine.checkpoint.pin import PinJob, export_dir
 from engine.core import Core, Inspection
-from engine.errors import StoreDamaged, StoreMissing
+from engine.core.reads import until_read
+from engine.errors import Refused, StoreDamaged, StoreMissing
 from engine.formats.frame import FrameType
 from engine.formats.manifest import STORE_PATH
 from engine.fs import Fs
@@ -83,6 +84,20 @@ def _seen(fs: Fs) -> Topics:
     topics = dict(look(inspection).topics)
     inspection.close()
     return topics
+
+
+def _whys(fs: Fs) -> dict[tuple[str, int], object]:
+    """Why each record is gone that once was there."""
+    inspection = Inspection(fs, ManualClock(), HISTORY)
+    found: dict[tuple[str, int], object] = {}
+    for name, topic in look(inspection).topics.items():
+        for seq in range(1, topic.head + 1):
+            try:
+                until_read(inspection, partial(inspection.record, name, seq), _nobody)
+            except Refused as refused:
+                found[name, seq] = (refused.detail or {}).get("why")
+    inspection.close()
+    return found
 
 
 def _files(disk: FakeDisk) -> list[str]:
@@ -189,7 +204,11 @@ def _rebuilds(
         target.on_step = None
         check_report(report)
         wanted = _seen(_still(target.cached_tree()))
-        _losses_only(_seen(_still(whole())), wanted, report)
+        before = _still(whole())
+        _losses_only(_seen(before), wanted, report)
+        if report.complete:
+            same(_seen(before), wanted, "new store")
+            assert _whys(before) == _whys(_still(target.cached_tree())), "why records are gone is another reason"
 
         def check(image: FakeDisk, told: Told, power: bool) -> None:
             if not image.exists(STORE_PATH):
