@@ -1,8 +1,8 @@
 """A job that the queue knows by name: one that was delivered at least once, or is under a lease.
 
 Jobs that were never delivered have no object here, whatever their number: they are what is live in the topic beyond
-the queue's cursor. A lease costs one `Job`, one entry of a dictionary and one of a heap (`tests/queue/test_memory.py`
-measures all of it together: less than 300 bytes).
+the queue's cursor. A lease costs one `Job` at most (`run.py` has one object for many), one entry of a dictionary and
+one of a heap (`tests/queue/test_memory.py` measures all of it together: less than 300 bytes).
 
 Times and order go together as *keys*: `milliseconds << 64 | seq`, one integer that sorts by time and then by seq, so
 that a heap or a line holds one object an entry, and the job holds the very same one.

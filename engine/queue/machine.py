@@ -24,7 +24,8 @@ an event is `stage`d when its frame is: from then on its jobs are nobody's (no c
 when it becomes visible, just before the topic's own change. All other events are applied as soon as they are staged.
 
 **Memory.** Never-delivered jobs are not kept here at all: they are what is live in the topic (`Jobs`) beyond a cursor.
-Jobs that were delivered are known by name (`job.py`), in line by the time they became ready (`ready.py`).
+Jobs that one claim got in a row, for the first time, are one object (`run.py`); all others that were delivered are
+known by name (`job.py`), in line by the time they became ready (`ready.py`).
 """
 
 from __future__ import annotations
