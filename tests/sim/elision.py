@@ -60,8 +60,8 @@ ARGUED: dict[str, str] = {
         "through a power failure right after the recovery."
     ),
     "fs.py:replace_file:fdatasync@8 < tools/rebuild.py:_finish:from@7": (
-        "A LOCK that does not check counts as a power failure, and that takes nothing of a new store, which is synced and "
-        "has an empty log."
+        "A LOCK that does not check counts as a power failure, and that takes nothing of a new store, all of which is "
+        "synced and whose log is empty."
     ),
     "fs.py:replace_file:fsync_dir@12 < tools/rebuild.py:_finish:from@7": (
         "LOCK lies in the root, which STORE syncs next; without LOCK see the line above."

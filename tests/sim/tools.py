@@ -281,6 +281,14 @@ def _damaged() -> Tree:
     return _flipped(tree, deletes[-1][0], deletes[-1][1] + 85)
 
 
+def _cut() -> Tree:
+    """The data of the first segment is cut short in its middle."""
+    tree = _store()
+    data = min(path for path in tree if path.startswith("topics/") and path.endswith(".data"))
+    content = tree[data] or b""
+    return {**tree, data: content[: 3 * len(content) // 4]}
+
+
 def _without_snapshots() -> Tree:
     """Neither snapshot checks, and the log was trimmed behind them."""
     tree = _store()
@@ -302,6 +310,19 @@ def _with_doubts(report: Report) -> None:
     assert any(one.source.endswith(".log") for one in report.kept), "bad bytes of the log are not kept"
 
 
+def _before_the_cut(report: Report) -> None:
+    """A running store shows the same losses, and both keep what lies before the cut."""
+    assert report.lost, "nothing is lost of a segment that was cut short"
+    disk = FakeDisk.of_tree(_cut(), boot="boot-1")
+    core = Core.open(disk, ManualClock(), HISTORY)
+    look(core)
+    running, whole = dict(look(core).topics), _seen(_still(_store()))
+    _losses_only(whole, running, report)
+    (name,) = {one.topic for one in report.lost}
+    kept, gone = running[name].records.keys(), whole[name].records.keys() - running[name].records.keys()
+    assert min(kept) < min(gone), "what lies before the cut is gone, too"
+
+
 def _told_of(report: Report) -> None:
     assert report.untold, "nobody says that topics may be missing"
     assert report.lost, "nothing is lost without snapshots"
@@ -313,5 +334,6 @@ PLAYS = (
     Play("tool-restore", _rebuilds(_pin, _complete, _pin), takes_wrap=True),
     Play("tool-recover", _rebuilds(_store, _complete), takes_wrap=True),
     Play("tool-recover-damaged", _rebuilds(_damaged, _with_doubts), takes_wrap=True),
+    Play("tool-recover-cut", _rebuilds(_cut, _before_the_cut), takes_wrap=True),
     Play("tool-recover-no-snapshot", _rebuilds(_without_snapshots, _told_of), takes_wrap=True),
 )
