@@ -39,7 +39,7 @@ LARGE = ("rotation-unsynced", "full-disk", "two-shards-rotating")
 """Scenarios with more images than the others together: they come last, and where time has a bound, with a part of
 their moments."""
 LARGE_SHARE = 0.3
-SHARES = {"planted": 4, "elided": 2, "flips": 2, "faults": 2, "pairs": 6, "scenarios": 5, "sequences": 4}
+SHARES = {"planted": 4, "elided": 2, "flips": 2, "faults": 1.5, "pairs": 7, "scenarios": 6, "sequences": 3}
 """How the CPU time is shared among parts that all have something to do."""
 
 

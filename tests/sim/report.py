@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tests.sim import every
 from tests.sim.flips import FlipReport
 from tests.sim.probe import Tally
-from tests.sim.scenarios import SCENARIOS
 from tests.sim.tasks import POWER_CUTS, SIGKILL_CYCLES, Outcome, argued
 
 LONG_SECONDS = 1_000
@@ -15,7 +14,8 @@ LONG_SECONDS = 1_000
 STATES, STATES_LONG = 200_000, 500_000
 DEPTH_2, WRITTEN_AGAIN = 1_000, 50
 FLIPS = 10_000
-FAULTS, FAULTS_LONG = 300, 3_000
+FAULTS, FAULTS_LONG = 300, 600
+SITUATIONS, SITUATIONS_LONG = 80, 150
 ELISIONS = 40
 
 
@@ -85,8 +85,7 @@ def wanted(seconds: float, pairs: int, *, daemon: bool) -> dict[str, int]:
     long = seconds >= LONG_SECONDS
     return {
         "distinct states": STATES_LONG if long else STATES,
-        "scenarios and plays × lags or shards": sum(len(scenario.lags) for scenario in SCENARIOS)
-        + sum(len(play.shards) for play in every.PLAYS.values()),
+        "scenarios and plays × lags or shards": SITUATIONS_LONG if long else SITUATIONS,
         "crashes inside recovery": DEPTH_2,
         "states written on": WRITTEN_AGAIN,
         "runs with a fault": FAULTS_LONG if long else FAULTS,
