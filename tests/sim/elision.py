@@ -66,6 +66,9 @@ ARGUED: dict[str, str] = {
     "fs.py:replace_file:fsync_dir@12 < tools/rebuild.py:_finish:from@7": (
         "LOCK lies in the root, which STORE syncs next; without LOCK see the line above."
     ),
+    "fs.py:replace_file:fsync_dir@12 < checkpoint/pin.py": (
+        "Pins do not outlive the process that made them: a start removes what it finds of them."
+    ),
     "tools/backup.py:back_up:fsync_dir@25": (
         "The manifest lies in the root, which is synced with it. One that arrives before a directory beside it is that "
         "of a backup that lacks files, which `verify` refuses, and nobody was told that it is done."
