@@ -3,7 +3,8 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-JOBS ?= 2
+# More than the two cores that everything is sized for: half of the time tests wait, for daemons and their deadlines.
+JOBS ?= 3
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
 
 export VENV

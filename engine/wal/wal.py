@@ -200,6 +200,8 @@ class Wal:
         # No frame says more than this of what is durable, also where the log has gone on in a new file without one.
         state.written_lsn = lsn = align_block(end)
         state.tip_lsn = max(state.tip_lsn, lsn)
+        if state.tip_lsn > state.chore_lsn:
+            self._look = True
         retired, state.retired = state.retired, []
         state.syncing = True
         return SyncJob(shard, retired, state.current, lsn, end, state.last_lsn)
