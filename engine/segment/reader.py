@@ -38,7 +38,8 @@ from engine.formats.segment import (
 )
 from engine.formats.tagtable import TagTable, parse_filter, parse_filter_len
 from engine.fs import Fs, OpenMode
-from engine.segment.mend import LOW, Ranges, mend_rows, ranges_of
+from engine.ranges import Ranges, ranges_of
+from engine.segment.mend import LOW, mend_rows
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
 
@@ -52,6 +53,8 @@ CHUNK_BYTES: Final = 1 << 20
 """A chunk is ended before it has more bytes of records, where a sum allows that."""
 _GONE: Final = (errno.EIO, errno.ENOENT, errno.ENODATA, errno.EUCLEAN)
 """Errors that say that the disk has lost the bytes; all others are the caller's."""
+_TRIES: Final = 3
+"""So often in a row before what only the data can give counts as lost (faults.md F37: an error that lasts)."""
 
 
 _GROUP_LEN: Final = SUM_ROWS * ROW_LEN
@@ -313,12 +316,15 @@ class SegmentFiles:
 
     def _open_data(self, segment: Segment, *, nowait: bool = False) -> int | None:
         """`_open` of the data; `_MISSING` when the disk has lost the file. Of what is cold that says nothing."""
-        try:
-            return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
-        except OSError as error:
-            if segment.cold or error.errno not in _GONE:
-                raise
-            return _MISSING
+        for tries_left in range(_TRIES - 1, -1, -1):
+            try:
+                return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
+            except OSError as error:
+                if segment.cold or error.errno not in _GONE:
+                    raise
+                if error.errno == errno.ENOENT or not tries_left:
+                    break
+        return _MISSING
 
     def _whole(self, segment: Segment, path: str, kind: FileKind) -> bytes:
         """All of a file behind its header."""
@@ -370,14 +376,14 @@ class SegmentFiles:
         sums = self._piece(segment, segment.sums_offset, sums_len(segment.count))
         handle = self._open_data(segment)
         assert handle is not None, "a read that may wait is answered"
-        try:
-            data = b""
-            if handle != _MISSING:
+        data = b""
+        for _ in range(_TRIES if handle != _MISSING else 0):
+            try:
                 data = self._fs.pread(handle, segment.data_len + CHECK_LEN, segment.data_offset)
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise
-            data = b""
+                break
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
         data = data.ljust(segment.data_len + CHECK_LEN, b"\0")
         check = parse_check(data, segment.data_len)
         data = data[: segment.data_len]

@@ -126,6 +126,29 @@ def test_an_error_of_the_disk_at_an_index_that_is_read_well_afterwards_costs_not
         assert bad_rows(faulty, fresh(segment), sample) == [], at
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_F37_data_that_cannot_be_opened_once_or_twice_is_not_lost(failures: int) -> None:
+    sample = small()
+    disk, segment = disk_of(sample)
+    faults = [Fault(Call.OPEN, at, Effect.EIO, path=segment.data_path) for at in range(failures)]
+    assert bad_rows(FaultFs(disk, faults), fresh(segment), sample) == []
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_F37_a_damaged_index_is_made_again_from_data_that_cannot_be_read_once_or_twice(failures: int) -> None:
+    sample = small()
+    disk, segment = disk_of(sample)
+    tree = disk.cached_tree()
+    content = tree[segment.idx_path]
+    assert content is not None
+    row = bytearray(content)
+    row[segment.rows_offset + 5] ^= 1
+    broken = with_file(tree, segment.idx_path, bytes(row))
+    for first in range(4):
+        faults = [Fault(Call.READ, at, Effect.EIO, path=segment.data_path) for at in range(first, first + failures)]
+        assert bad_rows(FaultFs(broken, faults), fresh(segment), sample) == [], first
+
+
 def test_a_bit_of_a_header_costs_nothing() -> None:
     sample = small()
     disk, segment = disk_of(sample)
