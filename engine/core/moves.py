@@ -23,7 +23,7 @@ from engine.fragment import META_FIXED, node_of, payload_bytes, render, tag_of
 from engine.limits import MIB, ROOM_SLACK
 from engine.queue.dead_letter import dead_letter_config, dead_letter_meta
 from engine.queue.events import DeadLetterBody, DeadLettered, Move, encode_dead_letter_body
-from engine.queue.run import ranges_of
+from engine.ranges import ranges_of
 from engine.topic.state import Topic
 from engine.types import Durability, configured
 

@@ -48,8 +48,8 @@ from engine.queue.events import (
     encode_lease_body,
     is_logged,
 )
-from engine.queue.run import ranges_of
 from engine.queue.snapshot import LeaseInfo
+from engine.ranges import ranges_of
 from engine.topic.history import NotCached
 from engine.topic.record import find_live
 from engine.types import Durability, TopicConfig

@@ -39,7 +39,7 @@ from engine.formats.control import (
 from engine.formats.frame import FrameType, frame_len
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
-from engine.queue.run import ranges_of
+from engine.ranges import ranges_of
 from engine.store.recovery import CorruptionGap, Frame, Hole, Item, OpenedStore
 from engine.store.walk import NEXT_STEP
 from engine.topic.block import counted_at_most

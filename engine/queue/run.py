@@ -6,7 +6,6 @@ known (it was nacked, extended, or its lease has expired) becomes a `Job` of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -45,28 +44,3 @@ class Run(msgspec.Struct, gc=False, eq=False):
         """One of its jobs, as it would be by itself."""
         due = key(ms_of(self.due), seq)
         return Job(due, 1, Phase.LEASED, self.shift + seq, self.node, self.claimed_ms, self.conn)
-
-
-def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Seqs as inclusive runs in which each is one more than the one before, in the order given."""
-    seqs = list(seqs)
-    if len(seqs) == 1:
-        return [(seqs[0], seqs[0])]
-    if seqs and seqs[-1] - seqs[0] == len(seqs) - 1 and seqs == list(range(seqs[0], seqs[-1] + 1)):
-        return [(seqs[0], seqs[-1])]
-    runs: list[tuple[int, int]] = []
-    first = last = -1
-    for seq in seqs:
-        if seq != last + 1 or first < 0:
-            if first >= 0:
-                runs.append((first, last))
-            first = seq
-        last = seq
-    if first >= 0:
-        runs.append((first, last))
-    return runs
-
-
-def ranges_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Seqs that differ as ascending inclusive ranges that do not touch."""
-    return runs_of(sorted(seqs))

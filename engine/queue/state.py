@@ -32,10 +32,11 @@ from engine.queue.events import (
 from engine.queue.job import Job, Phase, key, ms_of, seq_of
 from engine.queue.jobs import Jobs
 from engine.queue.ready import Ready
-from engine.queue.run import Run, runs_of
+from engine.queue.run import Run
 from engine.queue.snapshot import KnownJob, LeaseInfo, QueueCounters, QueueSnapshot
 from engine.queue.timers import Timers
 from engine.queue.trail import Delivery, End, extended
+from engine.ranges import runs_of
 
 Q = TypeVar("Q", bound="State")
 

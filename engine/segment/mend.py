@@ -16,14 +16,13 @@ from xxhash import xxh3_64_intdigest
 
 from engine.formats.segment import FLAG_METAS, FLAG_NODES, FLAG_TAGS, ROW_LEN, SUM_ROWS, Columns, RowView, pack_rows
 from engine.fragment import META_FIXED, NODE_FIXED, TAG_FIXED
+from engine.ranges import Ranges, ranges_of
 
 LOW: Final = 0xFFFF_FFFF
 _HEAD: Final = re.compile(rb'\{"\$seq":([0-9]{1,20}),"\$ts":([0-9]{1,20}),')
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
 _NODE, _DATA, _META, _TAG = b'"$node":', b'"data":', b',"meta":', b',"$tag":'
-
-Ranges = list[tuple[int, int]]
 
 
 class Parsed(NamedTuple):
@@ -77,17 +76,6 @@ def _value_end(data: bytes, start: int) -> int:
         elif mark == ord(",") and not depth:
             return token.start()
     return -1
-
-
-def ranges_of(rows: list[int]) -> Ranges:
-    """Ascending numbers as inclusive ranges."""
-    ranges: Ranges = []
-    for row in rows:
-        if ranges and ranges[-1][1] == row - 1:
-            ranges[-1] = (ranges[-1][0], row)
-        else:
-            ranges.append((row, row))
-    return ranges
 
 
 class _Rows:

@@ -27,6 +27,7 @@ import msgspec
 
 from engine.fragment import cut, without_breaks
 from engine.limits import SCAN_FACTOR
+from engine.ranges import runs_of
 from engine.tagset import Needle
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.gaps import combined
@@ -345,10 +346,10 @@ class _Reading:
         chosen = [] if sieve.excludes(block) else sieve.indices(block, start, end, self.limit_left)
         if len(chosen) == self.limit_left:
             end = chosen[-1] + 1
-        for first, last in _runs(chosen):
-            taken = self._take(block, first, last)
+        for first, last in runs_of(chosen):
+            taken = self._take(block, first, last + 1)
             self.scanned -= taken - first
-            if taken < last:
+            if taken <= last:
                 end = taken
                 break
         self.scanned += end - start
@@ -427,17 +428,6 @@ def _node_part(node: str) -> bytes | None:
         return b'"$node":%b,' % msgspec.json.encode(node)
     except UnicodeEncodeError:
         return None
-
-
-def _runs(indices: list[int]) -> list[tuple[int, int]]:
-    """Ascending indices as half-open runs."""
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and runs[-1][1] == index:
-            runs[-1] = (runs[-1][0], index + 1)
-        else:
-            runs.append((index, index + 1))
-    return runs
 
 
 def _lines(data: Bytes, bounds: Lens) -> bytes:

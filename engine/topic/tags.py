@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.commands import DeleteSelector
+from engine.ranges import runs_of
 from engine.tagset import Needle
 from engine.topic.block import Block
 from engine.topic.state import Topic
@@ -91,7 +92,7 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
         return _among(topic, sorted({seq for seq in selector.seqs if first <= seq <= last}), needle)
     if needle is None:
         return [(first, last)]
-    return _joined(_tagged(topic, first, last, needle))
+    return runs_of(_tagged(topic, first, last, needle))
 
 
 def next_tagged(topic: Topic, seq: int, match: Match) -> int:
@@ -168,18 +169,4 @@ def _among(topic: Topic, seqs: list[int], needle: Needle | None) -> list[tuple[i
             if not part or not needle.accepts(part):
                 continue
         found.append(seq)
-    return _joined(iter(found))
-
-
-def _joined(seqs: Iterator[int]) -> list[tuple[int, int]]:
-    ranges: list[tuple[int, int]] = []
-    first = last = -1
-    for seq in seqs:
-        if seq != last + 1 or first < 0:
-            if first >= 0:
-                ranges.append((first, last))
-            first = seq
-        last = seq
-    if first >= 0:
-        ranges.append((first, last))
-    return ranges
+    return runs_of(found)

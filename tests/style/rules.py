@@ -18,7 +18,7 @@ FUNCTION_LINES_MAX: Final = 70
 """A function fits a screen."""
 
 # The vocabulary is one room of small files that know each other.
-VOCABULARY: Final = ("errors", "limits", "names", "types", "commands", "clock", "fs", "version")
+VOCABULARY: Final = ("errors", "limits", "names", "ranges", "types", "commands", "clock", "fs", "version")
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"vocabulary"}),
     frozenset({"engine.fragment", "engine.tagset"}),
