@@ -16,6 +16,7 @@ from typing import Any
 from tests.sim import elision, every, mutants, powercut, sigkill
 from tests.sim.faults import Call, Effect, Fault
 from tests.sim.flips import FlipReport, run_flips
+from tests.sim.monitor import OrderError
 from tests.sim.plays import played
 from tests.sim.probe import Effort, FoundError, Tally
 from tests.sim.runner import BY_NAME, parsed_label, run, run_with_faults
@@ -198,6 +199,8 @@ def _hunted(outcome: Outcome, hunt: Callable[[], str | None]) -> Outcome:
     try:
         found = hunt()
         outcome.ok, outcome.note = found is not None, found or "nobody noticed"
+    except OrderError as early:  # while the store was made that a sweep is over
+        outcome.note = str(early)
     except AssertionError as misfit:
         outcome.ok, outcome.note = False, str(misfit)
     return outcome
