@@ -118,7 +118,7 @@ START_S = 8.0
 
 
 def test_a_replay_that_takes_longer_than_a_start_may_is_not_begun_again(tmp_path: Path) -> None:
-    """Fourteen megabytes of log on a disk that takes a second for each: longer than `TimeoutStartSec`."""
+    """Fourteen megabytes of log on a disk that takes seconds for some of them: longer than `TimeoutStartSec`."""
     first = start(tmp_path)
     for _ in range(14):
         first.write("t", *["x" * 1000] * 1000)
@@ -126,8 +126,9 @@ def test_a_replay_that_takes_longer_than_a_start_may_is_not_begun_again(tmp_path
     first.process.wait()
     (tmp_path / "port").unlink()
     launcher = str(Path(__file__).with_name("slow.py"))
-    manager = Manager(tmp_path, START_S, launcher, SLOW_S="1.0", WATCHDOG_USEC="900000")
+    manager = Manager(tmp_path, START_S, launcher, SLOW_S="2.5", WATCHDOG_USEC="900000")
     began = time.monotonic()
+    daemon = None
     try:
         daemon = manager.start()
         # The moment of READY: a write and a read succeed, without a second try.
@@ -148,6 +149,9 @@ def test_a_replay_that_takes_longer_than_a_start_may_is_not_begun_again(tmp_path
         assert manager.next() == "WATCHDOG=1"
         assert daemon.stop() == 0
     finally:
+        if daemon is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait()
         manager.close()
 
 

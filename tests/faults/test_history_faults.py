@@ -78,7 +78,7 @@ def test_F45_a_snapshot_gets_its_name_when_its_data_is_on_the_disk() -> None:
 
 
 def test_F46_what_is_appended_during_a_checkpoint_is_replayed_behind_its_cut() -> None:
-    at_every_moment("history-meanwhile", 0.35)
+    at_every_moment("history-meanwhile", 0.6)
 
 
 def test_F48_a_flipped_bit_of_a_sealed_record_costs_that_record_and_is_never_passed_over_in_silence() -> None:
