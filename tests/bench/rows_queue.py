@@ -23,7 +23,7 @@ from tests.bench.rows_http import Plan, payload
 from tests.bench.servers import BenchError, Server
 
 JOB_BYTES = 100
-SMALL = 200_000
+SMALL = 800_000
 """Jobs of a small queue: more than some turns can do."""
 SETTLED_S = 3
 """After a checkpoint the daemon gives memory back, once it is quiet."""
