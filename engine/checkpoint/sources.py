@@ -17,11 +17,12 @@ from engine.errors import StoreDamaged
 from engine.formats.append import append_part, decode_append_body
 from engine.formats.segment import differences
 from engine.fs import Fs
+from engine.ranges import Ranges
 from engine.segment.build import Run, times_of
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.topic.block import Block, Bytes, Lens
-from engine.topic.damaged import DamagedFrames, Live
+from engine.topic.damaged import DamagedFrames
 from engine.topic.state import Topic
 from engine.wal.chain import LogFile, file_of
 from engine.wal.reader import FrameReader
@@ -80,7 +81,7 @@ class _FromMemory:
 
     __slots__ = ("_bounds", "_columns", "_data", "_first_seq", "_live", "_times")
 
-    def __init__(self, block: Block, live: Live) -> None:
+    def __init__(self, block: Block, live: Ranges) -> None:
         self._data, self._bounds = block.whole()
         self._first_seq = block.first_seq
         self._times = (block.first_ts, block.last_ts)
@@ -101,10 +102,10 @@ class _FromLog:
 
     __slots__ = ("_frames", "_shard", "_topic_id")
 
-    def __init__(self, topic: Topic, block: Block, live: Live) -> None:
+    def __init__(self, topic: Topic, block: Block, live: Ranges) -> None:
         self._topic_id = topic.id
         self._shard = block.shard
-        self._frames: list[tuple[int, int, Live]] = []
+        self._frames: list[tuple[int, int, Ranges]] = []
         """lsn, first seq, and what is live of each."""
         for lsn, first, count in block.frames():
             last = first + count - 1
@@ -113,7 +114,7 @@ class _FromLog:
                 self._frames.append((lsn, first, inside))
 
     def runs(self, readers: Readers) -> Iterator[Run]:
-        lost: Live = []
+        lost: Ranges = []
         why = ""
         for lsn, _, live in self._frames:
             try:
@@ -137,7 +138,7 @@ class _FromSegment:
 
     __slots__ = ("_live", "_segment")
 
-    def __init__(self, segment: Segment, live: Live) -> None:
+    def __init__(self, segment: Segment, live: Ranges) -> None:
         self._segment = segment
         self._live = live
 
@@ -159,7 +160,7 @@ def _parts(
     bounds: Lens,
     ts: int | array[int],
     columns: tuple[Lens | None, Lens | None, Lens | None],
-    live: Live,
+    live: Ranges,
 ) -> Iterator[Run]:
     """The live stretches of some records. The bytes are not copied."""
     count = len(bounds) - 1

@@ -14,7 +14,7 @@ reads a block back (engine/topic/damaged.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
@@ -29,6 +29,7 @@ from engine.formats.frame import FrameType
 from engine.limits import OnCorruption
 from engine.segment.reader import DamagedSegment
 from engine.segment.segment import Segment
+from engine.topic.cache import Cache
 from engine.topic.damaged import DamagedFrames
 from engine.topic.history import ReadJob
 from engine.topic.rangeset import RangeSet
@@ -68,10 +69,7 @@ class StagedBad(Staged):
         self._damage = damage
 
     def apply(self, catalog: Catalog, now_ms: int) -> bool:
-        if isinstance(self._found, DamagedSegment):
-            mark_bad(self._found.segment, self._found.rows)
-        else:
-            catalog.cache.bad.update(self._found.frames)
+        _mark(catalog.cache, self._found)
         self._damage.told(self.slot)
         return True
 
@@ -160,19 +158,18 @@ class Damage:
             return True
         telling, times = self._telling.setdefault(slot, (RangeSet(), 0))
         lost = 0
-        for low, high in seqs_of(found):
-            for start, stop in list(topic.live_runs(max(low, topic.earliest_seq), min(high, topic.head))):
-                for first_new, last_new in _minus(start, stop, telling):
-                    body = encode_control_body(GapBody(first=first_new, last=last_new, reason=Reason.CORRUPTION))
-                    if not self._room(slot.shard, len(body), control=True):
-                        return False
-                    end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, self._now(), body)
-                    if slot.quiet:
-                        slot.quiet = False
-                        slot.wake_lsn = end
-                    commit.add(StagedGap(slot, first_new, last_new, Reason.CORRUPTION), end, sync=True)
-                    telling.add(first_new, last_new)
-                    lost += last_new - first_new + 1
+        for start, stop in _live(topic, found):
+            for first_new, last_new in _minus(start, stop, telling):
+                body = encode_control_body(GapBody(first=first_new, last=last_new, reason=Reason.CORRUPTION))
+                if not self._room(slot.shard, len(body), control=True):
+                    return False
+                end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, self._now(), body)
+                if slot.quiet:
+                    slot.quiet = False
+                    slot.wake_lsn = end
+                commit.add(StagedGap(slot, first_new, last_new, Reason.CORRUPTION), end, sync=True)
+                telling.add(first_new, last_new)
+                lost += last_new - first_new + 1
         self._telling[slot] = (telling, times + 1)
         commit.add_free(StagedBad(slot, ticket, found, self))
         if lost:
@@ -213,13 +210,23 @@ def is_still_there(topic: Topic, found: Found) -> bool:
 
 def lose(topic: Topic, found: Found, now_ms: int | None = None) -> None:
     """Show what is damaged as lost, without writing anything: for who looks at a store that is not started."""
+    for start, stop in _live(topic, found):
+        topic.apply_gap(start, stop, Reason.CORRUPTION, now_ms)
+    _mark(topic.tail.cache, found)
+
+
+def _live(topic: Topic, found: Found) -> Iterator[tuple[int, int]]:
+    """What is live of the damaged records, as inclusive runs; the topic may change while they are gone through."""
     for low, high in seqs_of(found):
-        for start, stop in list(topic.live_runs(max(low, topic.earliest_seq), min(high, topic.head))):
-            topic.apply_gap(start, stop, Reason.CORRUPTION, now_ms)
+        yield from list(topic.live_runs(max(low, topic.earliest_seq), min(high, topic.head)))
+
+
+def _mark(cache: Cache, found: Found) -> None:
+    """What was told is nobody's any more: it is not met as damage again."""
     if isinstance(found, DamagedSegment):
         mark_bad(found.segment, found.rows)
     else:
-        topic.tail.cache.bad.update(found.frames)
+        cache.bad.update(found.frames)
 
 
 def is_current(topic: Topic, segment: Segment) -> bool:

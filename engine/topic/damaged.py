@@ -10,9 +10,7 @@ from array import array
 
 from engine.errors import StoreDamaged
 from engine.fragment import Rendered
-
-Live = list[tuple[int, int]]
-"""Inclusive ranges of seqs, ascending."""
+from engine.ranges import Ranges
 
 
 class DamagedFrames(StoreDamaged):
@@ -22,7 +20,7 @@ class DamagedFrames(StoreDamaged):
     frames   (shard, lsn) of the frames, where a block is read back from that stays as it is
     """
 
-    def __init__(self, topic_id: int, ranges: Live, why: str, frames: tuple[tuple[int, int], ...] = ()) -> None:
+    def __init__(self, topic_id: int, ranges: Ranges, why: str, frames: tuple[tuple[int, int], ...] = ()) -> None:
         super().__init__(why)
         self.topic_id = topic_id
         self.ranges = ranges
