@@ -220,6 +220,23 @@ def topics_program(directory: Path) -> Path:
     return program
 
 
+def started(words: list[str], environment: dict[str, str], directory: Path | None = None) -> subprocess.Popen[str]:
+    """A program of a user's, in a process group of its own, with text on both outputs; it ends when the test does."""
+    process = subprocess.Popen(
+        words,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=die_with_us,  # noqa: PLW1509  # one system call
+    )
+    STARTED.append(process)  # type: ignore[arg-type]  # only killed and waited for there
+    return process
+
+
 def read_until(process: subprocess.Popen[bytes], count: int, limit_s: float = 10.0) -> list[bytes]:
     """The next `count` lines of a process's stdout; fails when they do not come."""
     assert process.stdout is not None

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.bench import servers
-from tests.cli.support import PYTHON, ROOT, STARTED, Daemon, die_with_us, topics_program
+from tests.cli.support import PYTHON, ROOT, Daemon, started, topics_program
 
 pytestmark = pytest.mark.slow
 
@@ -30,18 +30,7 @@ def start(mortal: Daemon, tmp_path: Path) -> Start:
     environment = mortal.environment(PATH=f"{program.parent}:{os.environ['PATH']}")
 
     def starts(name: str, *words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [PYTHON, str(ROOT / "sample/migrate" / name), *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-            preexec_fn=die_with_us,  # noqa: PLW1509  # one system call
-        )
-        STARTED.append(process)  # type: ignore[arg-type]  # only killed and waited for there
-        return process
+        return started([PYTHON, str(ROOT / "sample/migrate" / name), *words], environment)
 
     return starts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import ROOT, STARTED, Daemon, die_with_us, topics_program
+from tests.cli.support import ROOT, Daemon, started, topics_program
 
 pytestmark = pytest.mark.slow
 
@@ -24,19 +24,7 @@ def shell(mortal: Daemon, tmp_path: Path) -> Callable[..., subprocess.Popen[str]
     environment = mortal.environment(PATH=f"{program.parent}:{os.environ['PATH']}", TMPDIR=str(tmp_path))
 
     def start(name: str, *words: str, **more: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            ["bash", str(RECIPES / name), *words],
-            cwd=tmp_path,
-            env={**environment, **more},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-            preexec_fn=die_with_us,  # noqa: PLW1509  # one system call
-        )
-        STARTED.append(process)  # type: ignore[arg-type]  # only killed and waited for there
-        return process
+        return started(["bash", str(RECIPES / name), *words], {**environment, **more}, tmp_path)
 
     return start
 
