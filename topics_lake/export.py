@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from engine.errors import StoreError
+from engine.export.columns import numbers_of
 from engine.export.decode import gathered
 from engine.export.reader import Pin, PinnedTopic
 from engine.formats.export import MANIFEST_NAME
@@ -199,7 +200,7 @@ def _parts(batch: Any, partition_by: str) -> Iterator[tuple[str, Any]]:
     if not _PARTITIONS[partition_by]:
         yield "", batch
         return
-    stamps = batch.column("ts_ms").to_numpy()
+    stamps = numbers_of(batch.column("ts_ms"))
     step = 86_400_000 if partition_by == "date" else 3_600_000
     at = 0
     while at < len(stamps):

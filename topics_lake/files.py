@@ -23,7 +23,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from xxhash import xxh3_128
 
-from engine.export.columns import SCHEMA, as_strings
+from engine.export.columns import SCHEMA, as_strings, numbers_of
 
 FORMATS: Final = {"parquet": ".parquet", "json": ".ndjson", "csv": ".csv"}
 """Endings by format. JSON is not `.json`, so that no pattern for data finds `_batch.json`."""
@@ -64,10 +64,10 @@ class RowDigest:
         self.rows += batch.num_rows
         if not self._raw:
             return
-        seqs = batch.column("seq").to_numpy(zero_copy_only=False)
+        seqs = numbers_of(batch.column("seq"))
         data = batch.column("data")
         offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)[data.offset : data.offset + len(data) + 1]
-        self._parts[0].update(np.ascontiguousarray(seqs))
+        self._parts[0].update(seqs)
         self._parts[1].update(np.diff(offsets))
         self._parts[2].update(memoryview(data.buffers()[2] or b"")[offsets[0] : offsets[-1]])
         self.min_seq = self.min_seq or int(seqs.min())

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from engine.errors import StoreDamaged
 from engine.formats.segment import ROW_LEN
@@ -64,6 +65,10 @@ SCHEMA: Final = pa.schema(
 )
 
 
+_INT64: Final = pa.int64()
+_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+
+
 def schema_of(data_type: str) -> Any:
     """The schema with `data` as `binary` or `string`."""
     if data_type == "binary":
@@ -86,8 +91,9 @@ def batch_of(topic: str, epoch: int, first_seq: int, rows: Any, kept: Any, paylo
     chosen = rows[begin : last + 1] if last - begin + 1 == count else rows[kept]
     seqs = kept + first_seq
     stamps = chosen["ts"].astype(np.int64)
-    starts = chosen["offset"].astype(np.int64) - base
-    ends = starts + chosen["length"]
+    # Offsets within a window fit 32 bits; what does not is out of order or beyond the end, which `_slices` refuses.
+    starts = chosen["offset"].astype(np.int32) if not base else (chosen["offset"] - np.uint32(base)).view(np.int32)
+    ends = starts + chosen["length"].view(np.int32)
     head = starts + (_digits(seqs) + _digits(stamps) + PREFIX_FIXED)
     nodes, metas, tags = (_lengths(chosen[name]) for name in ("node", "meta", "tag"))
     tag_at = ends - 1 - (0 if tags is None else tags)
@@ -100,9 +106,9 @@ def batch_of(topic: str, epoch: int, first_seq: int, rows: Any, kept: Any, paylo
         [
             _constants(topic, epoch)[0].slice(0, count),
             _constants(topic, epoch)[1].slice(0, count),
-            pa.array(seqs),
-            pa.array(stamps * 1000).view(pa.timestamp("us", tz="UTC")),
-            pa.array(stamps),
+            _numbers(_INT64, seqs),
+            _numbers(_MICROSECONDS, stamps * 1000),
+            _numbers(_INT64, stamps),
             none if nodes is None else _texts(values, head, _NODE_KEY, nodes, NODE_FIXED + 2),
             none if tags is None else _texts(values, tag_at, TAG_FIXED + 1, tags, TAG_FIXED + 2),
             none if meta is None else meta,
@@ -115,16 +121,33 @@ def batch_of(topic: str, epoch: int, first_seq: int, rows: Any, kept: Any, paylo
 @lru_cache(maxsize=16)
 def _constants(topic: str, epoch: int) -> tuple[Any, Any, Any]:
     """The columns in which every row is the same, as long as a batch can be."""
+    name = topic.encode()
+    offsets = np.arange(0, (BATCH_ROWS + 1) * len(name), len(name), dtype=np.int32)
+    names = [None, pa.py_buffer(offsets), pa.py_buffer(name * BATCH_ROWS)]
     return (
-        pa.repeat(pa.scalar(topic, pa.string()), BATCH_ROWS),
-        pa.array(np.full(BATCH_ROWS, epoch, dtype=np.int64)),
+        pa.Array.from_buffers(pa.string(), BATCH_ROWS, names),
+        _numbers(_INT64, np.full(BATCH_ROWS, epoch, dtype=np.int64)),
         pa.nulls(BATCH_ROWS, pa.string()),
     )
 
 
+def _numbers(type_: Any, values: Any) -> Any:
+    """A column of numbers where they are. `pyarrow.array` would import pandas, which takes longer than a segment."""
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+
+
+def numbers_of(column: Any) -> Any:
+    """The values of a column of 64-bit integers that has no nulls, where they are."""
+    return np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column)]
+
+
+_SECONDS: Final = _numbers(pa.int32(), np.arange(1, 2 * BATCH_ROWS, 2, dtype=np.int32))
+"""Every second value."""
+
+
 def _lengths(column: Any) -> Any:
     """Lengths of a part as signed numbers; None when no record has it."""
-    return column.astype(np.int64) if column.any() else None
+    return column.astype(np.int32) if column.any() else None
 
 
 def _digits(ascending: Any) -> Any:
@@ -132,7 +155,7 @@ def _digits(ascending: Any) -> Any:
     first, last = digits(int(ascending[0])), digits(int(ascending[-1]))
     if first == last:
         return first
-    return np.searchsorted(_POWERS, ascending, side="right") + 1
+    return (np.searchsorted(_POWERS, ascending, side="right") + 1).astype(np.int32)
 
 
 def _slices(values: Any, starts: Any, ends: Any, valid: Any) -> Any:
@@ -141,12 +164,12 @@ def _slices(values: Any, starts: Any, ends: Any, valid: Any) -> Any:
     if valid is not None:
         # A null takes no bytes, but its place has to be in order.
         starts = np.where(valid, starts, ends)
-    offsets: Any = np.zeros(2 * count + 1, dtype=np.int32)
-    offsets[1::2], offsets[2::2] = starts, ends
+    offsets: Any = np.empty(2 * count + 1, dtype=np.int32)
+    offsets[0], offsets[1::2], offsets[2::2] = 0, starts, ends
     if offsets[-1] > values.size or (offsets[1:] < offsets[:-1]).any():
         raise StoreDamaged("an index row does not fit its record")
     both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), values])
-    taken = both.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    taken = pa.compute.take(both, _SECONDS.slice(0, count), boundscheck=False)
     if valid is None or valid.all():
         return taken
     bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))

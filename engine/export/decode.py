@@ -101,7 +101,7 @@ class PieceReader:
         offsets = rows["offset"].astype(np.int64)
         ends = np.where(rows["length"] > 0, offsets + rows["length"], 0)
         edges = np.arange(0, len(rows), SUM_ROWS)
-        starts, stops = offsets[edges], np.maximum.reduceat(ends, edges)
+        starts, stops = offsets[edges].tolist(), np.maximum.reduceat(ends, edges).tolist()
         handle = self._open(piece.data)
         try:
             group = begin // SUM_ROWS
@@ -110,14 +110,13 @@ class PieceReader:
                 limit = min(group + BATCH_ROWS // SUM_ROWS, -(-end // SUM_ROWS))
                 while until < limit and stops[until] - starts[group] <= WINDOW_BYTES:
                     until += 1
-                base = int(starts[group])
-                payload = self._payload(handle, piece, base, int(stops[group:until].max()) - base)
+                base = starts[group]
+                payload = self._payload(handle, piece, base, max(stops[group:until]) - base)
                 view = memoryview(payload)
-                for at in range(group, until):
-                    if stops[at] > starts[at]:
-                        part = view[starts[at] - base : stops[at] - base]
-                        if xxh3_64_intdigest(part) != sums[2 * at + 1]:
-                            raise _Unchecked
+                parts = zip(starts[group:until], stops[group:until], sums[2 * group + 1 : 2 * until : 2], strict=True)
+                for start, stop, check in parts:
+                    if stop > start and xxh3_64_intdigest(view[start - base : stop - base]) != check:
+                        raise _Unchecked
                 low, high = max(begin, group * SUM_ROWS), min(end, until * SUM_ROWS)
                 kept: Any = low + np.flatnonzero(wanted[low - begin : high - begin])
                 yield piece.first_seq + high - 1, list(self._cut(piece.first_seq, rows, kept, payload, base))
@@ -144,10 +143,9 @@ class PieceReader:
         if xxh3_64_intdigest(view[end:]) != info.sums_check:
             raise _Unchecked
         sums = np.frombuffer(raw, dtype="<u8", offset=end).tolist()
-        for at in range(-(-count // SUM_ROWS)):
-            start = INFO_LEN + at * SUM_ROWS * ROW_LEN
-            if xxh3_64_intdigest(view[start : min(start + SUM_ROWS * ROW_LEN, end)]) != sums[2 * at]:
-                raise _Unchecked
+        step, rows = SUM_ROWS * ROW_LEN, view[INFO_LEN:end]
+        if [xxh3_64_intdigest(rows[start : start + step]) for start in range(0, len(rows), step)] != sums[::2]:
+            raise _Unchecked
         assert len(sums) * 8 == -(-count // SUM_ROWS) * SUM_LEN
         return np.frombuffer(raw, dtype=ROW, count=count, offset=INFO_LEN), sums
 
@@ -171,7 +169,9 @@ class PieceReader:
     def _wanted(self, first_seq: int, rows: Any, begin: int, end: int) -> Any:
         """Which of the rows `begin … end - 1` are live."""
         part = rows[begin:end]
-        wanted = (part["length"] > 0) & (part["ts"] >= self._oldest_ts)
+        wanted = part["length"] > 0
+        if self._oldest_ts:
+            wanted &= part["ts"] >= self._oldest_ts
         for low, high in self._dead:
             if high >= first_seq + begin and low < first_seq + end:
                 wanted[max(low - first_seq - begin, 0) : high - first_seq - begin + 1] = False
@@ -180,11 +180,13 @@ class PieceReader:
     def _cut(self, first_seq: int, rows: Any, kept: Any, payload: bytes, base: int) -> Iterator[Any]:
         """Batches of some rows of one window, each within its bounds."""
         topic = self._topic
-        while len(kept):
+        while len(kept) and (len(payload) > BATCH_BYTES or len(kept) > BATCH_ROWS):
             total = np.cumsum(rows["length"][kept], dtype=np.int64)
             count = max(1, min(BATCH_ROWS, int(np.searchsorted(total, BATCH_BYTES, side="right"))))
             yield batch_of(topic.name, topic.epoch, first_seq, rows, kept[:count], payload, base)
             kept = kept[count:]
+        if len(kept):
+            yield batch_of(topic.name, topic.epoch, first_seq, rows, kept, payload, base)
 
     # -- record by record ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,7 @@ from engine.commands import Batch
 from engine.errors import DamagedRecords, StoreDamaged
 from engine.tools.pinning import pin_stopped
 from engine.tools.readonly import ReadOnlyFs
-from tests.cli.support import HARD
+from tests.cli.support import HARD, ROOT, clean_environment
 from tests.export.pins import SHARED, compared, fs_of, pin, pin_path, rows_of, told
 from tests.extras import extra
 
@@ -82,6 +84,28 @@ def test_batches_have_one_schema_and_are_bounded(tmp_path: Path, monkeypatch: py
             assert max(batch.column("data").nbytes for batch in batches) <= 3 * MIB
         rows = [row for batch in decode.gathered(found.topic("small").batches(1, 2**62)) for row in batch.to_pylist()]
         assert [row["seq"] for row in rows] == list(range(1, 2001))
+
+
+_LEAN = """
+import sys
+from topics_lake.export import Export, Settings
+from topics_lake.lake import Lake
+
+lake = Lake(sys.argv[2])
+with lake.turn():
+    (done,) = Export(lake, sys.argv[1], Settings()).run(["t"])
+print(done.rows, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_an_export_does_without_pandas_whose_import_takes_longer_than_a_segment(tmp_path: Path) -> None:
+    with Engine(str(tmp_path / "store")) as log:
+        write(log, "t", [b"%d" % n for n in range(1000)], tags=["a", "b"] * 500)
+        path = pin_path(log, str(tmp_path / "store"))
+    words = [sys.executable, "-c", _LEAN, path, str(tmp_path / "lake")]
+    done = subprocess.run(words, env={**clean_environment(), "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    assert done.stdout.split() == [b"1000", b"False"]
 
 
 def test_losses_account_for_every_seq(tmp_path: Path) -> None:
