@@ -363,6 +363,7 @@ class Daemon:
             unsettled, self.unsettled = self.unsettled, []
             for connection in unsettled:
                 connection.flush()
+        self.pump.deliver()
 
     def _plan_pulse(self, core: Core) -> None:
         """One timer for the next background sync; marks and deadlines come with the coarse timer."""

@@ -12,7 +12,7 @@ field they are decoded again leniently and their names collected. The hot path p
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +28,8 @@ WARNINGS_MAX: Final = 16
 """Unknown fields that are named in one answer."""
 FIELD_CHARS_MAX: Final = 64
 """Characters of an unknown field's name that are shown."""
+OP_WITHIN_BYTES: Final = 256
+"""How far into a message its `op` is looked for before it is decoded as a publish."""
 OWN_DEPTH: Final = 3
 """Levels of a write body above a record's data: body, records, record. They do not count toward the bound."""
 
@@ -65,6 +67,15 @@ class StrictWriteIn(WriteIn, forbid_unknown_fields=True):
     records: list[StrictRecordIn]  # type: ignore[assignment]  # narrows the element, which the subclass only decodes
 
 
+class PublishIn(StrictWriteIn, kw_only=True, forbid_unknown_fields=True):
+    """A `publish` of a WebSocket: a write body, and what a request says in its head."""
+
+    op: Literal["publish"]
+    topic: str
+    request_id: Raw = Raw()
+    """Empty when there is none."""
+
+
 _NO_META: Final = RecordIn(Raw(b"null")).meta
 _NO_CONFIG: Final = WriteIn([]).config
 """The one `Raw` that stands for an absent value of each."""
@@ -92,6 +103,7 @@ class Write(msgspec.Struct):
 
 _STRICT_WRITE: Final = msgspec.json.Decoder(StrictWriteIn)
 _WRITE: Final = msgspec.json.Decoder(WriteIn)
+_PUBLISH: Final = msgspec.json.Decoder(PublishIn)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _RECORD_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 _PARTS: Final = msgspec.json.Decoder(dict[str, dict[str, Raw] | None])
@@ -230,6 +242,22 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
         read, warnings, hidden = _decode_write_again(body, error)
     if read.node is None:
         read.node = node
+    return write_of(read, limits, warnings, hidden=hidden)
+
+
+def read_publish(message: bytes) -> PublishIn | None:
+    """A `publish`, from bytes that are valid UTF-8; None for whatever else it is, and for all that needs a second look:
+    who takes it apart (`read_members`) says what is wrong with it."""
+    if message.find(b'"publish"', 0, OP_WITHIN_BYTES) < 0:
+        return None
+    try:
+        return _PUBLISH.decode(message)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def write_of(read: WriteIn, limits: Limits, warnings: list[str] | None = None, *, hidden: bool = False) -> Write:
+    """What a decoded body asks for; `hidden` says that lone surrogates are hidden in it."""
     write = _write_of(read, limits, hidden)
     if read.config is not _NO_CONFIG and (config := _given(read.config)) is not None:
         warnings = warnings or []

@@ -18,6 +18,7 @@ from topics_daemon.answers import error_answer
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
     from topics_daemon.head import Head
+    from topics_daemon.routes.table import Handler
 
 AHEAD_BYTES: Final = 64 * 1024
 """What of a stream may wait to be sent before it stops rendering; one frame may exceed it."""
@@ -200,16 +201,19 @@ class Exchange:
         """The client has sent all it will; who would take something on its behalf had better not."""
 
 
-def run(daemon: Daemon, asking: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
+def run(
+    daemon: Daemon, asking: Requester, head: Head, body: bytes, started_ns: int, handler: Handler | None = None
+) -> bytes | None:
     """Ask a request's handler, and count the answer; None when an exchange gives it later.
 
-    Every refusal is an answer, and so is a bug: it costs one answer, not the daemon.
+    `handler` stands in for that of the route, for who has read the body already; it needs no reads of the disk. Every
+    refusal is an answer, and so is a bug: it costs one answer, not the daemon.
     """
     route = head.route
     assert route is not None
     try:
         daemon.check_serving(route, head.caller)
-        answer = route.handler(daemon, asking, head, body, started_ns)
+        answer = (handler or route.handler)(daemon, asking, head, body, started_ns)
         if answer is None:
             return None
     except NotCached as lack:

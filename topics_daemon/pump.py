@@ -11,8 +11,8 @@ Which topic is next is `engine.delivery.Ready`'s to say: bands by priority, turn
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -83,10 +83,29 @@ class Open(Protocol):
 class Frame:
     """A page as it was read and rendered for whoever stands there; what few want is made when it is wanted."""
 
-    __slots__ = ("_lines", "alone", "message", "page", "payload")
+    __slots__ = (
+        "_cursor",
+        "_epoch",
+        "_lines",
+        "_shape_id",
+        "alone",
+        "is_live",
+        "message",
+        "page",
+        "payload",
+        "size",
+        "to_seq",
+    )
 
-    def __init__(self, page: Page, payload: bytes | None) -> None:
+    def __init__(self, page: Page, payload: bytes | None, place: Place, shape_id: int) -> None:
         self.page = page
+        self.is_live = page.next_from_seq == page.head_seq and page.tombstone is None
+        """Whether there is nothing behind it, nor lost before it."""
+        self.to_seq = page.next_from_seq
+        self.size = 0 if payload is None else len(payload)
+        self._cursor = place.cursor
+        self._epoch = place.epoch
+        self._shape_id = shape_id
         self.payload = payload
         """What is said of its records, or None when it holds none."""
         self._lines: bytes | None = None
@@ -94,6 +113,10 @@ class Frame:
         """The whole SSE event for sessions of this one topic, whose id is the same for all of them."""
         self.message: bytes | None = None
         """The whole message of a WebSocket."""
+
+    def is_at(self, place: Place, shape_id: int) -> bool:
+        """Whether it is what comes next for who stands there with these options."""
+        return place.cursor == self._cursor and place.epoch == self._epoch and shape_id == self._shape_id
 
     def lines(self) -> bytes:
         """The payload as the data of an SSE event."""
@@ -106,11 +129,13 @@ class Frame:
 class Frames:
     """Pages of one pass, read and rendered once for all who stand at the same place with the same options."""
 
-    __slots__ = ("_daemon", "_made", "bytes")
+    __slots__ = ("_daemon", "_made", "bytes", "shared")
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._made: dict[tuple[str, int, int, int | None, int], Frame] = {}
+        self.shared: Frame | None = None
+        """What was read last, if live streams behind who read it get the same."""
         self.bytes = 0
         """What was handed out, counted for each who got it."""
 
@@ -124,9 +149,9 @@ class Frames:
             )
             page = self._daemon.engine.page(place.name, request)
             payload = record_payload(place.name.encode("ascii"), page) if page.count else None
-            frame = self._made[key] = Frame(page, payload)
-        if frame.payload is not None:
-            self.bytes += len(frame.payload)
+            frame = self._made[key] = Frame(page, payload, place, session.shape_id)
+        self.bytes += frame.size
+        self.shared = frame if frame.is_live and frame.size and place.from_ts is None else None
         return frame
 
 
@@ -142,7 +167,7 @@ class Pump:
         self._streams: dict[Open, None] = {}
         self.ready: Ready[str] = Ready()
         """Topics that have something for streams."""
-        self._lines: dict[str, OrderedDict[Stream, None]] = {}
+        self._lines: dict[str, dict[Stream, None]] = {}
         """The streams that each of them is for."""
         self._held: dict[Stream, None] = {}
         """Streams that wait for the bound on all of them."""
@@ -260,8 +285,9 @@ class Pump:
         for wanted in stream.ready if name is None else (name,):
             line = self._lines.get(wanted)
             if line is None:
-                line = self._lines[wanted] = OrderedDict()
+                line = self._lines[wanted] = {}
                 self._make_ready(wanted, first)
+                self._ask_for_pass(self.gather_s)
             if wanted in self.ready.aside and stream not in line:
                 self._advise(stream, wanted)
             line[stream] = None
@@ -274,7 +300,6 @@ class Pump:
             topic = slot.topic
             priority = effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now_ms)
         self.ready.add(name, priority, self.now(), first=first)
-        self._ask_for_pass(self.gather_s)
 
     def _ask_for_pass(self, delay_s: float = 0.0) -> None:
         if not self._pass_due and self.ready:
@@ -329,11 +354,33 @@ class Pump:
                 for stream in (*self._followers.get(name, ()), *self._sleepers.get(name, ())):
                     self._dropped(stream, slot)
                 continue
-            for stream in list(self._followers.get(name, ())):
-                stream.note(name)
-                if stream.paused and name in stream.ready:
-                    _take_out(self._followers, stream, name)
-                    self._sleepers.setdefault(name, {})[stream] = None
+            followers = self._followers.get(name)
+            if followers:
+                self._note(name, followers)
+
+    def _note(self, name: str, followers: dict[Stream, None]) -> None:
+        """Tell those who follow a topic that it has something new."""
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = {}
+            self._make_ready(name)
+        is_pushed = name not in self.ready.aside
+        for stream in list(followers):
+            if stream.steady is not None and is_pushed:
+                stream.ready[name] = line[stream] = None
+                continue
+            stream.note(name)
+            if stream.paused and name in stream.ready:
+                _take_out(self._followers, stream, name)
+                self._sleepers.setdefault(name, {})[stream] = None
+
+    def deliver(self) -> None:
+        """The end of a tick: with nobody waiting before them, the first readers of what is new get it at once."""
+        if self.ready and not self._pass_due:
+            if self.gather_s:
+                self._ask_for_pass(self.gather_s)
+            else:
+                self._pass(0.0)
 
     def _poke(self, waiter: Waiter) -> None:
         """A bug in one answer costs that answer, and nobody else's."""
@@ -345,6 +392,7 @@ class Pump:
 
     def _serve(self, stream: Stream, name: str, frames: Frames) -> None:
         """Give one stream what one topic has for it."""
+        frames.shared = None
         if stream.ended or stream.paused or name not in stream.ready:
             return
         if self.is_full:
@@ -358,42 +406,63 @@ class Pump:
         if name in stream.ready:
             self.enqueue(stream, name)
 
+    def _hand_on(self, stream: Stream, place: Place, frame: Frame, frames: Frames) -> None:
+        """Give a live stream what the one before it was given: what `_serve` comes to in the end, and nothing else."""
+        if self._held_bytes >= HELD_BYTES_MAX:
+            self._held[stream] = None
+            return
+        stream.ready.clear()
+        place.cursor = frame.to_seq
+        place.head = frame.to_seq
+        frames.bytes += frame.size
+        try:
+            stream.pass_on(frame)
+        except Exception as error:  # noqa: BLE001  # as in `_serve`
+            self.daemon.internal_error(error)
+            stream.end(500, "internal")
+
     def _dropped(self, stream: Stream, slot: Slot) -> None:
         place = stream.session.places[slot.topic.name]
         if place.epoch == slot.topic.epoch:
             place.head = slot.topic.head
             stream.tell(stream.topic_deleted(place))
 
-    def _pass(self) -> None:
+    def _pass(self, slice_s: float = SLICE_S) -> None:
         """Give topics their turns for one slice."""
         self.daemon.reading()
         frames = Frames(self.daemon)
         now = self.now()
-        until = now + SLICE_S
+        until = now + slice_s
         try:
             while now <= until and (name := self.ready.take(now)) is not None:
-                now = self._turn(name, frames)
+                now = self._turn(name, frames, now + min(slice_s, self.ready.turn_s))
         finally:
             self._pass_due = False
             self._ask_for_pass()
 
-    def _turn(self, name: str, frames: Frames) -> float:
+    def _turn(self, name: str, frames: Frames, until: float) -> float:
         """Serve the streams of a topic, until all are or its turn is over; returns the time."""
         line = self._lines.pop(name)
-        until, bytes_until = self.now() + self.ready.turn_s, frames.bytes + TURN_BYTES
+        bytes_until = frames.bytes + TURN_BYTES
         served = 0
-        while line and frames.bytes < bytes_until:
-            self._serve(line.popitem(last=False)[0], name, frames)
+        frame: Frame | None = None
+        for stream in line:
+            place = stream.steady
+            if place is not None and frame is not None and frame.is_at(place, stream.session.shape_id):
+                self._hand_on(stream, place, frame, frames)
+            else:
+                self._serve(stream, name, frames)
+                frame = frames.shared
             served += 1
-            if served % LOOK_EVERY == 0 and self.now() > until:
+            if frames.bytes >= bytes_until or (served % LOOK_EVERY == 0 and self.now() > until):
                 break
-        if line:
+        if served < len(line):
             # The others come at the next turn, before those that have had theirs.
-            line.update(self._lines.get(name) or ())
+            left = dict.fromkeys(islice(line, served, None))
+            left.update(self._lines.get(name) or ())
             if name not in self._lines:
-                self._lines[name] = line
                 self._make_ready(name)
-            self._lines[name] = line
+            self._lines[name] = left
         return self.now()
 
     # -- time ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Stream(OneWay):
         "paused",
         "ready",
         "session",
+        "steady",
         "wrote_s",
     )
 
@@ -55,6 +56,8 @@ class Stream(OneWay):
         self.connection = connection
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
+        self.steady: Place | None = None
+        """The place of its only topic, while it is told live and takes what comes: most streams, most of the time."""
         self.paused = False
         self.ended = False
         self.held_bytes = 0
@@ -107,6 +110,7 @@ class Stream(OneWay):
     def pause(self) -> None:
         """More than may be rendered ahead waits to be sent."""
         self.paused = True
+        self.steady = None
         self._pump.hold(self, self.connection.unsent())
 
     def resume(self) -> None:
@@ -141,6 +145,7 @@ class Stream(OneWay):
 
     def _stop(self) -> None:
         self.ended = True
+        self.steady = None
         self.ready.clear()
         self._settle()
         self._pump.remove(self)
@@ -172,17 +177,22 @@ class Stream(OneWay):
         finally:
             if asking is not None and not asking.waits:
                 self._settle()
-        page = frame.page
-        if session.alone and name in self._live and page.next_from_seq == page.head_seq and page.tombstone is None:
+        if session.alone and name in self._live and frame.is_live:
             # A live reader of one topic, by far the most frequent: everybody gets the same bytes.
-            place.cursor = page.next_from_seq
-            place.head = page.head_seq
+            place.cursor = frame.page.next_from_seq
+            place.head = frame.page.head_seq
+            self.steady = place if self._takes_all(name) else None
             if frame.payload is not None:
-                self._pass_on(frame)
+                self.pass_on(frame)
             return
+        self.steady = None
         self.tell(self._events(place, frame))
 
-    def _pass_on(self, frame: Frame) -> None:
+    def _takes_all(self, name: str) -> bool:
+        """Whether it is served whatever its one topic has, for nothing is in the way."""
+        return not (self.paused or self.ended or self._reading or self._behind or self.session.places[name].gone)
+
+    def pass_on(self, frame: Frame) -> None:
         """Write what is the same for every live reader of this one topic."""
         if frame.alone is None:
             frame.alone = event(b"record", frame.lines(), self.session.position())
@@ -229,6 +239,7 @@ class Stream(OneWay):
             self._behind[name] = None
             return
         self._reading = name
+        self.steady = None
         self._asking = self._asking or Asking(self._pump.daemon.readers, self)
         self._asking.wait(job)
 
@@ -292,6 +303,7 @@ class Stream(OneWay):
     def leave(self, place: Place) -> None:
         """Follow one topic of the session no longer."""
         place.gone = True
+        self.steady = None
         self.ready.pop(place.name, None)
         self._behind.pop(place.name, None)
         if place.name == self._reading:

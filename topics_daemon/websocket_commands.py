@@ -2,7 +2,8 @@
 
 `publish`, `claim`, `ack`, `nack` and `extend` are the requests of the same names over HTTP: each is given to the very
 handler of its route, as a request whose body is the message without `op`, `topic` and `request_id`, and the JSON that
-this answers becomes the reply. So nothing is read, checked, bounded or answered in two ways.
+this answers becomes the reply. So nothing is read, checked, bounded or answered in two ways. A publish in which nothing
+is unknown is decoded in one go, by the structs of a write with these three members beside them.
 
 Commands are taken in the order in which they come. Those that write are handed to the engine at once, one behind the
 other; any other waits until those before it are answered, so that it sees what they did. Replies leave as they are
@@ -22,11 +23,12 @@ from msgspec import Raw
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from topics_daemon.answers import error_shown
-from topics_daemon.decode import decode, read_members
+from topics_daemon.decode import PublishIn, decode, read_members, read_publish, write_of
 from topics_daemon.exchange import Exchange, Streaming, run
 from topics_daemon.head import Content, Head
 from topics_daemon.keys import Scope
 from topics_daemon.routes.watch import PlaceIn, read_places, read_shape
+from topics_daemon.routes.write import submit
 from topics_daemon.sessions import Session
 from topics_daemon.websocket_frames import reply, said
 from topics_daemon.websocket_reading import (
@@ -39,7 +41,8 @@ from topics_daemon.websocket_reading import (
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
-    from topics_daemon.routes.table import Route
+    from topics_daemon.exchange import Requester
+    from topics_daemon.routes.table import Handler, Route
     from topics_daemon.websocket import Socket
 
 REQUEST_ID_BYTES_MAX: Final = 256
@@ -70,6 +73,7 @@ OPS: Final[dict[str, Op]] = {
         Op("extend", b"extended", ("v0", "topics", ":topic", "extend")),
     )
 }
+PUBLISH: Final = OPS["publish"]
 OWN_OPS: Final = ("subscribe", "unsubscribe", "ping")
 
 
@@ -159,6 +163,11 @@ class Commands:
         socket = self._socket
         request_id = b""
         try:
+            publish = read_publish(message)
+            if publish is not None:
+                request_id = _request_id(publish.request_id or None)
+                self._publish(request_id, publish)
+                return True
             members = read_members(message)
             name = _text(members.pop("op", None), "op")
             op = OPS.get(name)
@@ -187,34 +196,49 @@ class Commands:
 
     def _run(self, op: Op, request_id: bytes, members: dict[str, Raw]) -> None:
         """Give a command to the handler of its route."""
+        self._socket.caller.require(self._routes[op.name].scope)
+        topic = _text(members.pop("topic", None), "topic")
+        held = op is PUBLISH and "ack" in members
+        self._start(op, request_id, topic, msgspec.json.encode(members), None, held)
+
+    def _publish(self, request_id: bytes, read: PublishIn) -> None:
+        """The same for a publish that was read in one go."""
+        self._socket.caller.require(self._routes[PUBLISH.name].scope)
+
+        def handler(daemon: Daemon, asking: Requester, head: Head, _body: bytes, started_ns: int) -> None:
+            submit(daemon, asking, head, write_of(read, daemon.limits), started_ns)
+
+        self._start(PUBLISH, request_id, read.topic, b"", handler, read.ack is not None)
+
+    def _start(
+        self, op: Op, request_id: bytes, topic: str, body: bytes, handler: Handler | None, is_held: bool
+    ) -> None:
+        """Run a command of a topic. `is_held`: its records are there before its answer, which waits for a sync."""
         socket = self._socket
-        caller, route = socket.caller, self._routes[op.name]
-        caller.require(route.scope)
-        topic = check_topic_name(_text(members.pop("topic", None), "topic"))
-        caller.check(topic)
+        started_ns = time.perf_counter_ns()
+        head = self._heads.get((op.name, topic)) or self._head(op, check_topic_name(topic))
+        socket.caller.check(topic)
         command = Command(socket, op, request_id)
         self._running[command] = None
         self._writing += op.writes
-        if op.name == "publish" and "ack" in members:
-            # Its records are there before its answer, which waits for a sync.
+        if is_held:
             command.held = topic
             self.held[topic] = self.held.get(topic, 0) + 1
-        body = msgspec.json.encode(members)
-        answer = run(socket.daemon, command, self._head(op, topic), body, time.perf_counter_ns())
+            if topic in self._subscriptions:
+                self._subscriptions[topic].steady = None
+        answer = run(socket.daemon, command, head, body, started_ns, handler)
         if answer is not None:
             socket.replied(command, reply(op.reply, request_id, answer))
 
     def _head(self, op: Op, topic: str) -> Head:
-        """The head of such a request."""
-        head = self._heads.get((op.name, topic))
-        if head is None:
-            if len(self._heads) >= HEADS_MAX:
-                del self._heads[next(iter(self._heads))]
-            head = self._heads[(op.name, topic)] = Head()
-            head.method, head.content = "POST", Content.JSON
-            head.name, head.name_bytes = topic, topic.encode("ascii")
-            head.route, head.caller = self._routes[op.name], self._socket.caller
-            head.tally = self._socket.daemon.metrics.tally(head.route)
+        """The head of such a request, remembered for the next one."""
+        if len(self._heads) >= HEADS_MAX:
+            del self._heads[next(iter(self._heads))]
+        head = self._heads[(op.name, topic)] = Head()
+        head.method, head.content = "POST", Content.JSON
+        head.name, head.name_bytes = topic, topic.encode("ascii")
+        head.route, head.caller = self._routes[op.name], self._socket.caller
+        head.tally = self._socket.daemon.metrics.tally(head.route)
         return head
 
     def over(self, command: Command) -> None:

@@ -1,4 +1,4 @@
-"""What a WebSocket says, as bytes: messages of JSON, and the frames that they go in. Pure."""
+"""What a WebSocket hears and says, as bytes: messages of JSON, and the frames that they come and go in. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a build of websockets without its extension
+    from websockets.utils import apply_mask
+
+MASKED_TEXT: Final = 0x81
+"""The first byte of a text frame that is a whole message."""
 _BODY: Final = b"\r\n\r\n"
 
 
@@ -27,6 +34,29 @@ def text_frame(payload: bytes) -> bytes:
     if size < 1 << 16:
         return b"\x81\x7e%b%b" % (size.to_bytes(2), payload)
     return b"\x81\x7f%b%b" % (size.to_bytes(8), payload)
+
+
+def frame_bytes(size: int) -> int:
+    """The bytes that a client's frame takes, at least, with a payload of this size."""
+    return size + (6 if size < 126 else 8 if size < 1 << 16 else 14)
+
+
+def whole_messages(data: bytes, size_max: int) -> tuple[list[bytes], int]:
+    """The messages at the beginning of `data` that came as one masked text frame each, as nearly all do, and where
+    they end. What is behind is for the protocol's core: other frames, broken ones, what has not come whole.
+    """
+    messages, at, end = [], 0, len(data)
+    while at + 6 <= end and data[at] == MASKED_TEXT:
+        size, begin = data[at + 1] - 0x80, at + 6
+        if size == 126:
+            size, begin = int.from_bytes(data[at + 2 : at + 4]), at + 8
+        elif size == 127:
+            break
+        if not 0 <= size <= size_max or begin + size > end:
+            break
+        messages.append(apply_mask(data[begin : begin + size], data[begin - 4 : begin]))
+        at = begin + size
+    return messages, at
 
 
 def said(op: bytes, request_id: bytes, shown: dict[str, object]) -> bytes:

@@ -93,6 +93,7 @@ class Subscription(Stream):
     def pause(self) -> None:
         """The socket counts what waits."""
         self.paused = True
+        self.steady = None
 
     def resume(self) -> None:
         self.paused = False
@@ -106,6 +107,7 @@ class Subscription(Stream):
     def stop(self) -> None:
         """Follow nothing any more."""
         self.ended = True
+        self.steady = None
         for place in self.session.places.values():
             self.leave(place)
 
@@ -130,7 +132,10 @@ class Subscription(Stream):
             frame.message = text_frame(b'{"op":"record",%b' % frame.payload[1:])
         return frame.message
 
-    def _pass_on(self, frame: Frame) -> None:
+    def _takes_all(self, name: str) -> bool:
+        return name not in self._socket.commands.held and super()._takes_all(name)
+
+    def pass_on(self, frame: Frame) -> None:
         self._socket.send_frames(self._records(frame), 1)
 
     def said(self, name: bytes, shown: dict[str, object]) -> bytes:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.commands import Batch
 from engine.errors import Refused
 from engine.limits import Limits
-from topics_daemon.decode import decode_many, decode_ndjson, decode_text_lines, decode_write, is_deeper
+from topics_daemon.decode import (
+    decode_many,
+    decode_ndjson,
+    decode_text_lines,
+    decode_write,
+    is_deeper,
+    read_members,
+    read_publish,
+    write_of,
+)
 
 LIMITS = Limits()
 
@@ -171,3 +182,49 @@ def test_depth_is_measured_exactly(depth: int) -> None:
     with pytest.raises(Refused):
         decode_write(b'{"records":[{"data":' + b"[" * 129 + b"]" * 129 + b"}]}", LIMITS)
     assert len(decode_write(b'{"records":[{"data":' + b"[" * 128 + b"]" * 128 + b"}]}", LIMITS).batch) == 1
+
+
+HEAD = b'{"op":"publish","topic":"t","request_id":[1.0],'
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b'"records":[{"data":1.10}]}',
+        b'"records":[{"data":"a","tag":"x","meta":{"a":1}},{"data":2,"node":"n"}],"node":"m","return_seqs":false}',
+        b'"records":[{"data":1}],"idempotency_key":"k","ack":"fsync","create":false,"disable_backpressure":true}',
+        b'"records":[{"data":1}],"config":{"cap_records":7,"new":1}}',
+        b'"records":[],"op":"publish"}',
+    ],
+)
+def test_a_publish_read_in_one_go_is_the_write_that_its_members_are(rest: bytes) -> None:
+    read = read_publish(HEAD + rest)
+    assert read is not None
+    assert (read.topic, bytes(read.request_id)) == ("t", b"[1.0]")
+    members = read_members(HEAD + rest)
+    own = {name: members[name] for name in members if name not in ("op", "topic", "request_id")}
+    once, twice = write_of(read, LIMITS), decode_write(msgspec.json.encode(own), LIMITS)
+    assert [getattr(once.batch, name) for name in Batch.__slots__] == [
+        getattr(twice.batch, name) for name in Batch.__slots__
+    ]
+    assert msgspec.structs.replace(once, batch=twice.batch) == twice
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"op":"claim","topic":"publish"}',
+        b'{"op":"publish","topic":"t"}',
+        b'{"op":"publish","records":[{"data":1}]}',
+        b'{"op":"publish","topic":7,"records":[{"data":1}]}',
+        HEAD + b'"records":[{"data":1}],"unknown":1}',
+        HEAD + b'"records":[{"data":1,"unknown":1}]}',
+        HEAD + b'"records":[{"data":"\\ud800"}]}',
+        HEAD + b'"records":[{"data":1}]',
+        HEAD + b'"records":[{"data":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
+        b'{"records":[{"data":"' + b"x" * 300 + b'"}],"op":"publish","topic":"t"}',
+        b'["publish"]',
+    ],
+)
+def test_a_publish_that_needs_a_second_look_is_not_read_in_one_go(message: bytes) -> None:
+    assert read_publish(message) is None

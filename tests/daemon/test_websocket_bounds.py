@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.daemon.socket_kit import PING, PONG, frame, handshake
+from tests.daemon.socket_kit import CONT, PING, PONG, frame, handshake
 from topics_daemon.head import Bounds, parse
 from topics_daemon.websocket import MESSAGES_WAITING_MAX, SILENCE_S, Socket, shake_hands
+from topics_daemon.websocket_commands import Commands
 from topics_daemon.websocket_frames import text_frame
 
 
@@ -197,3 +198,32 @@ def test_silence_is_broken_by_a_ping_and_ended_when_that_has_no_answer(
     assert len(connection.written) == 2
     socket.check(4 * SILENCE_S + 2)
     assert connection.was_cut
+
+
+UNMASKED = "Á" * 100
+"""In the middle of a frame whose mask is zero, this looks like the beginning of a masked text frame."""
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 8, 13, 21, 64, 200, 10_000])
+def test_messages_are_the_same_however_their_bytes_come(
+    opened: tuple[Socket, Connection, Subscription], monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    socket, connection, _ = opened
+    taken: list[str] = []
+    monkeypatch.setattr(Commands, "take", lambda _, message: taken.append(message.decode()) or True)
+    unmasked = b"\x81\xfe" + len(UNMASKED.encode()).to_bytes(2) + bytes(4) + UNMASKED.encode()
+    data = b"".join(
+        [
+            frame("one") + frame("two" * 60) + frame("p", PING) + unmasked,
+            frame("three, ", fin=False) + frame("q", PING) + frame("in parts", CONT) + frame("four"),
+            unmasked + frame("x" * 125) + frame("y" * 126) + frame("", PONG) + frame("last"),
+        ]
+    )
+    for at in range(0, len(data), piece):
+        socket.heard(data[at : at + piece])
+    assert taken == [
+        *("one", "two" * 60, UNMASKED, "three, in parts", "four"),
+        *(UNMASKED, "x" * 125, "y" * 126, "last"),
+    ]
+    assert b"".join(connection.written) == b"\x8a\x01p\x8a\x01q", "each ping has its pong"
+    assert socket.daemon.buffered_bytes == 0

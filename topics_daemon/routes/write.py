@@ -153,6 +153,11 @@ def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
             _take_json_query(head, write)
     else:
         write = _decode_lines(daemon, head, body)
+    submit(daemon, connection, head, write, started_ns)
+
+
+def submit(daemon: Daemon, connection: Requester, head: Head, write: Write, started_ns: int) -> None:
+    """Hand a write to the engine; its answer comes with the turn."""
     if daemon.governor.refusing and not write.insists:
         raise daemon.pressed()
     if write.config is not None:
