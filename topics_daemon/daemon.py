@@ -458,7 +458,7 @@ class Daemon:
 
     def bug(self, error: BaseException) -> None:
         """The engine's state can no longer be trusted: end at once, recovery knows what was acked (faults.md F15)."""
-        self.internal_error(error)
+        self.log.error("ended by an internal error of the engine", code=74, **describe(error))
         self.die(74)
 
     def job_bug(self, _job: Any, error: BaseException) -> None:
@@ -535,22 +535,20 @@ class Daemon:
             {"retry_after_ms": wait_ms},
         )
 
-    def halt(self, timeout_s: float) -> bool:
-        """Stop the timers and threads; what they did is taken back first. False when a thread hangs in a disk."""
+    def halt(self, timeout_s: float) -> list[str]:
+        """Stop the timers and threads; what they did is taken back first. Names the threads that hang in a disk."""
         self._ticker.cancel()
         self._observer.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
         if self._claims is not None:
             self._claims.cancel()
-        clean = True
         if self.core is not None:
             self.readers.stop(READERS_STOP_S)
         if self._moving is not None:
             self._moving.stop()
             self._moving = None
-        for worker in (self._keeping, self._syncer, self._filler):
-            if worker is not None:
-                clean = worker.stop(timeout_s) and clean
+        workers = (self._keeping, self._syncer, self._filler)
+        hanging = [worker.name for worker in workers if worker is not None and not worker.stop(timeout_s)]
         self._keeping = self._syncer = self._filler = None
-        return clean
+        return hanging

@@ -50,6 +50,11 @@ class Keeping:
         if not self._planned and (keeper.active or keeper.has_aside or keeper.is_due(self._core.commit.now_ms)):
             self._plan()
 
+    @property
+    def name(self) -> str:
+        """What its thread is called."""
+        return self._worker.name
+
     def stop(self, timeout_s: float) -> bool:
         """End the thread; what it has done is taken back first. False when it hangs in a disk."""
         self._stopped = True

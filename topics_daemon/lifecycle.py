@@ -278,15 +278,18 @@ class Life:
 
     def close(self) -> int:
         """Close the store and remove the socket; returns the exit code."""
-        code = 0
-        if not self.daemon.halt(self.config["drain_ms"] / 1000 + 1):
-            self.log.error("the disk does not answer; the store is left as after a crash")
+        code, patience_s = 0, self.config["drain_ms"] / 1000 + 1
+        if hanging := self.daemon.halt(patience_s):
+            threads = " ".join(hanging)
+            self.log.error(
+                "the disk does not answer; the store is left as after a crash", threads=threads, s=patience_s
+            )
             code = 74
         elif self.daemon.core is not None:
             try:
                 self.daemon.core.close()
-            except OSError as error:
-                self.log.error("the store could not be closed cleanly", error=error)
+            except Exception as error:  # noqa: BLE001  # a bug, too, must neither be silent nor keep the socket
+                self.log.error("the store could not be closed cleanly", said=error, **describe(error))
                 code = 74
         self.unbind()
         if code == 0:
@@ -375,10 +378,11 @@ def run(config: Config, log: Log, reread: Callable[[], Config]) -> int:
             log.error("configuration", error=line)
         return error.exit_code
     except OSError as error:
-        log.error("cannot start", error=error)
-        return 77 if error.errno in (errno.EACCES, errno.EPERM) else 74
+        code = 77 if error.errno in (errno.EACCES, errno.EPERM) else 74
+        log.error("ended by an error of the system", code=code, said=error, **describe(error))
+        return code
     except Exception as error:  # noqa: BLE001  # the last line of defence: logged, and an exit code
-        log.error("internal error", **describe(error), text=str(error))
+        log.error("ended by an internal error", code=74, **describe(error), text=str(error))
         return 74
 
 

@@ -20,6 +20,8 @@ BURST: Final = 20
 WINDOW_S: Final = 10.0
 EVENTS_MAX: Final = 256
 """Events whose rate is remembered."""
+PLACES_MAX: Final = 5
+"""Calls that are named with a bug."""
 VALUE_CHARS_MAX: Final = 500
 """Characters of one value; what is longer is cut."""
 
@@ -118,9 +120,15 @@ class Log:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """What the log says about an exception that is a bug: its kind and place, never its text with payload in it."""
+    """What the log says about an exception that is a bug: its kind and place, never its text with payload in it.
+
+    The place is where it was raised, and the calls that led there, the nearest first.
+    """
+    places = []
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        places.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
         trace = trace.tb_next
-    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "?"
-    return {"error": type(error).__name__, "at": place}
+    places = places[-PLACES_MAX:][::-1] or ["?"]
+    via = {"via": " ".join(places[1:])} if places[1:] else {}
+    return {"error": type(error).__name__, "at": places[0], **via}

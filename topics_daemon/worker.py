@@ -38,6 +38,7 @@ class Worker:
         on_bug: Callable[[Any, BaseException], None],
         threads: int = 1,
     ) -> None:
+        self.name = name
         self._loop = loop
         self._fs = fs
         self._on_done = on_done

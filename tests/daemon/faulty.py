@@ -1,7 +1,8 @@
 """A launcher for `topicsd` on a disk that fails when a file says so: syncs with EIO, allocation with ENOSPC.
 
 `faulty.py ARGS…`: as `topicsd ARGS…`. While `$FAULTS/sync` exists every fdatasync of the log fails; while
-`$FAULTS/hang` exists it waits; while `$FAULTS/space` exists nothing can be allocated.
+`$FAULTS/hang` exists it waits, and `$FAULTS/hangs` says that it does; while `$FAULTS/space` exists nothing can be
+allocated. Once `$FAULTS/bug` exists the engine has a bug.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import errno
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine import fs as files
+from engine.core import Core
 from topics_daemon.main import main
 
 FAULTS = Path(os.environ["FAULTS"])
@@ -25,6 +28,7 @@ class FaultyFs(files.OsFs):
 
     def fdatasync(self, handle: int) -> None:
         while (FAULTS / "hang").exists():
+            (FAULTS / "hangs").touch()
             time.sleep(0.02)
         if (FAULTS / "sync").exists():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -36,8 +40,17 @@ class FaultyFs(files.OsFs):
         super().allocate(handle, offset, length)
 
 
+def advance(core: Core, real: Callable[[Core], None] = Core.advance) -> None:
+    """`Core.advance`, with a bug on demand."""
+    if (FAULTS / "bug").exists():
+        raise ValueError("a payload that no log may show")
+    real(core)
+
+
 if __name__ == "__main__":
     import topics_daemon.lifecycle
+
+    setattr(Core, "advance", advance)  # noqa: B010  # as below
 
     setattr(topics_daemon.lifecycle, "OsFs", FaultyFs)  # noqa: B010  # the one place where the daemon takes its disk from
     sys.exit(main())

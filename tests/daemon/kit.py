@@ -204,9 +204,12 @@ class DaemonProcess:
         assert "internal error" not in self.log, self.log
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, and wait for the end; returns the exit status."""
+        """Send a signal, and wait for the end; returns the exit status. The log of one that is not 0 is printed."""
         self.process.send_signal(number)
-        return self.process.wait(STOP_S)
+        status = self.process.wait(STOP_S)
+        if status:
+            print(f"the daemon ended with {status}:\n{self.log}")
+        return status
 
 
 def clean_environment(**more: str) -> dict[str, str]:

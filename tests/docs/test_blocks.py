@@ -93,7 +93,8 @@ def place(document: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             )
     finally:
         daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(WAIT_SECONDS) == 0
+        code = daemon.wait(WAIT_SECONDS)
+        assert code == 0, (code, (directory / "log").read_text(encoding="utf-8"))
 
 
 PEERS: Final[dict[str, tuple[tuple[str, ...], Callable[[Path], AbstractContextManager[servers.Server]]]]] = {

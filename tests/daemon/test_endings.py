@@ -1,0 +1,82 @@
+"""Whatever ends the daemon with 74 (the disk, or a bug) is the last thing that its log tells."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.daemon.kit import DaemonProcess, clean_environment, post, start
+from topics_daemon.daemon import Daemon
+from topics_daemon.log import BURST, Log, describe
+
+FAULTY = Path(__file__).with_name("faulty.py")
+
+
+@contextmanager
+def _faulty(directory: Path, **environ: str) -> Iterator[DaemonProcess]:
+    """A daemon on a disk that fails on demand; killed if it is still there in the end."""
+    daemon = start(directory, environ=clean_environment(FAULTS=str(directory), **environ), launcher=FAULTY)
+    try:
+        yield daemon
+    finally:
+        daemon.process.kill()
+        daemon.process.wait(10)
+
+
+def _events(daemon: DaemonProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in daemon.log.splitlines()]
+
+
+def test_a_bug_of_the_engine_is_the_last_line_of_the_log(tmp_path: Path) -> None:
+    with _faulty(tmp_path) as daemon:
+        (tmp_path / "bug").touch()
+        assert daemon.process.wait(20) == 74
+    last = _events(daemon)[-1]
+    assert (last["level"], last["code"], last["error"]) == ("error", 74, "ValueError")
+    assert last["event"] == "ended by an internal error of the engine"
+    assert "/faulty.py:" in last["at"]
+    assert "/daemon.py:" in last["via"], "who called it is told, too"
+    assert "payload" not in daemon.log
+
+
+def test_a_disk_that_hangs_at_the_stop_is_told_with_the_thread_that_waits_for_it(tmp_path: Path) -> None:
+    with _faulty(tmp_path, TOPICS_DRAIN_MS="100") as daemon, daemon.wire() as wire:
+        (tmp_path / "hang").touch()
+        wire.send(post("/v0/topics/t", {"records": [{"data": 1}]}))
+        over = time.monotonic() + 20
+        while not (tmp_path / "hangs").exists():
+            assert time.monotonic() < over, "no sync was begun"
+            time.sleep(0.02)
+        assert daemon.stop() == 74
+    said = [event for event in _events(daemon) if event["event"].startswith("the disk does not answer")]
+    assert [(event["threads"], event["s"]) for event in said] == [("sync", 1.1)]
+    assert _events(daemon)[-1]["code"] == 74
+
+
+def test_a_storm_of_internal_errors_hides_not_the_one_that_ends_it() -> None:
+    said, codes = io.StringIO(), list[int]()
+    log = Log(said, as_text=False)
+    for _ in range(BURST + 5):
+        log.error("internal error", id="x")
+    Daemon.bug(cast(Daemon, SimpleNamespace(log=log, die=codes.append)), ValueError("payload"))
+    last = json.loads(said.getvalue().splitlines()[-1])
+    assert (last["event"], codes) == ("ended by an internal error of the engine", [74])
+
+
+def test_the_place_of_a_bug_is_told_from_the_inside_out() -> None:
+    def inner() -> None:
+        raise KeyError("payload")
+
+    try:
+        inner()
+    except KeyError as error:
+        told = describe(error)
+    assert told["error"] == "KeyError"
+    assert told["at"].rpartition(":")[0] == told["via"].rpartition(":")[0] == __file__
+    assert int(told["at"].rpartition(":")[2]) < int(told["via"].rpartition(":")[2])
