@@ -10,6 +10,7 @@ from __future__ import annotations
 from _json import encode_basestring, scanstring
 
 _DATA = b'"data":'
+_QUOTE = 0x22
 _META = b',"meta":{'
 _TAG = b',"$tag":"'
 _BASE64 = b'{"$base64":"'
@@ -47,26 +48,26 @@ def bare_data(lines: list[bytes]) -> list[bytes]:
 
 def texts(lines: list[bytes]) -> list[bytes]:
     """The data of records as text: strings decoded, bytes that were not UTF-8 restored, all else as JSON."""
-    found = []
-    for line in lines:
-        at = line.index(_DATA) + 7
-        if line[at] == 0x22:
-            if b"\\" not in line:
-                found.append(line[at + 1 : line.index(b'"', at + 1)])
-            else:
-                found.append(text_of(line, at))
-        elif _META not in line and _TAG not in line:
-            found.append(line[at:-1])
-        else:
-            found.append(text_of(line, at))
-    return found
+    whole = b"\n".join(lines)
+    if _META not in whole and _TAG not in whole:
+        # One search of them all costs a fifth of a search of each.
+        return [
+            data if data[0] != _QUOTE else data[1:-1] if b"\\" not in data else _string(data)
+            for data in bare_data(lines)
+        ]
+    return [text_of(line, line.index(_DATA) + 7) for line in lines]
+
+
+def _string(data: bytes) -> bytes:
+    """The JSON string that `data` begins with, as text."""
+    value: str = scanstring(data[1:].decode(), 0, True)[0]
+    return value.encode("utf-8", "backslashreplace")
 
 
 def text_of(line: bytes, at: int) -> bytes:
     """The data at `at` as text."""
-    if line[at] == 0x22:
-        value: str = scanstring(line[at + 1 :].decode(), 0, True)[0]
-        return value.encode("utf-8", "backslashreplace")
+    if line[at] == _QUOTE:
+        return line[at + 1 : line.index(b'"', at + 1)] if b"\\" not in line else _string(line[at:])
     if line.startswith(_BASE64, at) and _META in line:
         return _restored(line, at)
     return line[at : end_of(line, at)]
