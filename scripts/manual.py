@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.version import VERSION
 from topics_cli import exits
-from topics_cli.options import Command, Option
+from topics_cli.options import Argument, Command, Option
 from topics_cli.table import COMMANDS
 from topics_cli.table_quick import COMMON
 from topics_daemon.config import SETTINGS, Kind, Setting, show
@@ -69,6 +69,10 @@ def _option(option: Option) -> str:
     return _item(head, option.help + (" May be given more than once." if option.many else ""))
 
 
+def _argument_text(argument: Argument) -> str:
+    return argument.help + (f" One of {', '.join(argument.choices)}." if argument.choices else "")
+
+
 def _synopsis(command: Command) -> str:
     words = [_bold(f"topics {command.name}")]
     words += ["[" + _italic("options") + "]"] if command.options else []
@@ -92,7 +96,7 @@ def command_page(command: Command) -> str:
     parts = [f".SH SYNOPSIS\n{_synopsis(command)}\n.SH DESCRIPTION\n{_text(command.summary)}\n"]
     if command.arguments:
         parts.append(".SH ARGUMENTS\n")
-        parts += [_item(_italic(argument.metavar), argument.help) for argument in command.arguments]
+        parts += [_item(_italic(argument.metavar), _argument_text(argument)) for argument in command.arguments]
     if command.options:
         parts += [".SH OPTIONS\n", *(_option(option) for option in command.options)]
     if not command.passes_through:

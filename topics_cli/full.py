@@ -8,6 +8,7 @@ said the way every other failure is said.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,6 +23,7 @@ from topics_cli.options import FLAG, TEXT, Argument, Command, Option
 from topics_cli.session import Session
 from topics_cli.table import COMMANDS
 from topics_cli.table_quick import COMMON
+from topics_cli.talk import speaks_utf8
 
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException: Typer carries its own copy of click, and names this class nowhere."""
@@ -68,7 +70,9 @@ def run_full(words: list[str]) -> int:
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # as good as the one we lack
     try:
-        code = build(_called(words))(args=words, prog_name="topics", standalone_mode=False)
+        code = build(_called(words), is_dressed=_is_dressed(words))(
+            args=words, prog_name="topics", standalone_mode=False
+        )
     except _CLICK_ERROR as error:
         return _report_usage(error, words)
     except typer.Abort:
@@ -90,21 +94,27 @@ def run_full(words: list[str]) -> int:
     return code if isinstance(code, int) else exits.DONE
 
 
+def _is_dressed(words: list[str]) -> bool:
+    """Whether help may have frames and colours: on a terminal that can show them, unless they are not wanted."""
+    is_plain = "--color=never" in words or ("--color", "never") in pairwise(words)
+    return sys.stdout.isatty() and speaks_utf8() and os.environ.get("TERM", "dumb") != "dumb" and not is_plain
+
+
 def _called(words: list[str]) -> list[Command]:
     """The commands that Typer has to know for these words: the one that is called, or all when that is not plain."""
     named = COMMANDS.get(words[0]) if words else None
     return [named] if named is not None else list(COMMANDS.values())
 
 
-def build(commands: list[Command]) -> typer.Typer:
-    """The Typer program of these commands."""
+def build(commands: list[Command], *, is_dressed: bool = False) -> typer.Typer:
+    """The Typer program of these commands, with help in frames and colours or without."""
     program = typer.Typer(
         name="topics",
         cls=_AllCommands,
         help="An append-only event log on one machine: write, read and follow topics.",
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        rich_markup_mode=None if not sys.stdout.isatty() else "rich",
+        rich_markup_mode="rich" if is_dressed else None,
         pretty_exceptions_enable=False,
     )
     program.callback(invoke_without_command=True)(_leading())
@@ -124,8 +134,27 @@ class _PlainHelp:
         return option
 
 
+class _PlainArgument(typer.core.TyperArgument):
+    """Shows an argument by its name, with its choices where it has some, and not by a type of Python."""
+
+    choices: tuple[str, ...]
+
+    def display_type_rich(self, ctx: Any) -> str:
+        return "|".join(self.choices)
+
+    def get_usage_pieces(self, ctx: Any) -> list[str]:
+        name = self.display_name_raw + ("" if self.nargs == 1 else "...")
+        return [name if self.required else f"[{name}]"]
+
+
 class _OneCommand(_PlainHelp, typer.core.TyperCommand):
-    pass
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        choices = {argument.metavar: argument.choices for argument in COMMANDS[self.name or ""].arguments}
+        for param in self.params:
+            if isinstance(param, typer.core.TyperArgument):
+                param.__class__ = _PlainArgument  # Typer makes them itself, of a class that nobody may choose.
+                param.choices = choices[param.display_name_raw]  # type: ignore[attr-defined]  # it has them now
 
 
 class _AllCommands(_PlainHelp, typer.core.TyperGroup):

@@ -113,7 +113,7 @@ class Render:
         data = text_of(line, line.index(b'"data":') + 7)
         if not self.out.is_terminal:
             return head.encode("utf-8", "backslashreplace") + data.replace(b"\n", b" ")
-        room = max(20, columns() - len(escape(head)))
+        room = max(10, columns() - len(escape(head)))
         text = escape(data.decode("utf-8", "backslashreplace"))
         return self._dim(head) + for_terminal(text if len(text) <= room else text[: room - 3] + "...")
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from topics_cli.session import Session
 
+METRICS_PATH: Final = "/v0/metrics"
 PROMISES: Final = {
     "ephemeral": "in memory only",
     "memory": "acked at once",
@@ -90,7 +91,7 @@ class Pace:
 def take(session: Session) -> Reading:
     """Read the metrics; raises `Failure` as any request does."""
     client = session.client
-    answer = client.get("/v0/metrics")
+    answer = client.get(METRICS_PATH)
     return Reading(json.loads(answer.body)["metrics"], time.monotonic())
 
 

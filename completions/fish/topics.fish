@@ -69,8 +69,6 @@ function __topics_plain
             set -a valued --at --from --to
         case explain
             set -a valued --dir
-        case doctor
-            set -a valued --bundle
         case bench
             set -a valued --duration --records -c --connections -p --processes --batch --size --rate --durability --prefix --prometheus
                 end
@@ -131,7 +129,7 @@ complete -c topics -n __topics_wants_command -a nack -d 'Give claimed jobs back:
 complete -c topics -n __topics_wants_command -a extend -d 'Hold claimed jobs for longer, from now.'
 complete -c topics -n __topics_wants_command -a work -d 'Run a command for each job of a queue; its exit status decides what becomes of the job.'
 complete -c topics -n __topics_wants_command -a dlq -d 'Dead letters of a queue: ls, show, requeue, purge.'
-complete -c topics -n __topics_wants_command -a cursor -d 'Places of readers that the daemon keeps: ls, info, set, drop.'
+complete -c topics -n __topics_wants_command -a cursor -d 'Places of readers that the daemon keeps: ls, info, create, set, drop.'
 complete -c topics -n __topics_wants_command -a router -d 'Copying from topic to topic: ls, info, create, set, drop.'
 complete -c topics -n __topics_wants_command -a errors -d 'What exit codes and error codes mean.'
 complete -c topics -n __topics_wants_command -a fsck -d 'Check a store, to its last byte; nothing is written.'
@@ -185,6 +183,7 @@ complete -c topics -n '__topics_in create' -l max-deliveries -d 'Queue: deliveri
 complete -c topics -n '__topics_in create' -l dead-letter -d 'Queue: topic for dead jobs, or null.' -x
 complete -c topics -n '__topics_in create' -l leases-durable -d 'Queue: leases survive a crash.' -x -a 'true false'
 complete -c topics -n '__topics_at create 0' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in set' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_at set 0' -a '(__topics_names topics)'
 complete -c topics -n '__topics_at set 1 more' -a 'type= ttl_ms= cap_records= cap_bytes= discard= durable= durability= priority= auto_priority= auto_create= idempotency_window_ms= dedupe_node= lease_ms= claim_jitter_ms= max_deliveries= dead_letter= leases_durable='
 complete -c topics -n '__topics_in drop' -l if-empty -d 'Only when no record is live.'
@@ -293,8 +292,9 @@ complete -c topics -n '__topics_at dlq 0' -a 'ls show requeue purge'
 complete -c topics -n '__topics_at dlq 1' -a '(__topics_names queues)'
 complete -c topics -n '__topics_in cursor' -l if-seq -d 'set: only when the cursor is there now.' -x
 complete -c topics -n '__topics_in cursor' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in cursor' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_in cursor' -l json -d 'Short for -o json.'
-complete -c topics -n '__topics_at cursor 0' -a 'ls info set drop'
+complete -c topics -n '__topics_at cursor 0' -a 'ls info create set drop'
 complete -c topics -n '__topics_at cursor 1' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in router' -l source -d 'Topic that is copied from.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in router' -l dest -d 'Topic that is copied to.' -x -a '(__topics_names topics)'
@@ -306,6 +306,7 @@ complete -c topics -n '__topics_in router' -l create-dest -d 'Make a missing des
 complete -c topics -n '__topics_in router' -l allow-cycle -d 'It may close a circle (false).' -x -a 'true false'
 complete -c topics -n '__topics_in router' -l must-be-new -d 'create: refuse when the router exists.'
 complete -c topics -n '__topics_in router' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in router' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_in router' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at router 0' -a 'ls info create set drop'
 complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready shutting_down cold_unavailable read_only disk_full 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
@@ -404,8 +405,9 @@ complete -c topics -n '__topics_at wal-inspect 0 more' -F
 complete -c topics -n '__topics_in explain' -l dir -d 'A stopped store, instead of the daemon.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in explain' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at explain 0' -a '(__topics_names topics)'
-complete -c topics -n '__topics_in doctor' -l bundle -d 'Also put what was found, metrics and versions into a new file (tar.gz); no payload, no key.' -r -F
+complete -c topics -n '__topics_in doctor' -l bundle -d 'Also put what was found, metrics and versions into a new file (tar.gz); no payload, no key.'
 complete -c topics -n '__topics_in doctor' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at doctor 0' -F
 complete -c topics -n '__topics_in bench' -l duration -d 'How long each mode takes (5s).' -x
 complete -c topics -n '__topics_in bench' -l records -d 'End a mode after about so many records.' -x
 complete -c topics -n '__topics_in bench' -s c -l connections -d 'Connections in all (4).' -x

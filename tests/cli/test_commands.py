@@ -219,3 +219,23 @@ def test_a_dry_run_of_cursors_and_routers_changes_nothing(shared: Daemon, topic:
     shared.ok("cursor", "set", topic, "me", "1")
     assert shared.ok("cursor", "drop", topic, "me", "--dry-run") == b"me\twould be dropped: it is at 1\n"
     assert b"me\t1\t" in shared.ok("cursor", "ls", topic)
+
+
+def test_a_cursor_is_created_once_and_left_where_it_is(shared: Daemon, topic: str) -> None:
+    assert shared.run("cursor", "create", topic, "me").returncode == 1, "there is no such topic"
+    shared.ok("write", topic, "a", "b")
+    assert shared.ok("cursor", "create", topic, "me", "--dry-run") == b"me\twould be created\n"
+    assert shared.ok("cursor", "ls", topic) == b""
+    assert shared.ok("cursor", "create", topic, "me") == b"me\tcreated\n"
+    assert b"me\t0\t2\t" in shared.ok("cursor", "ls", topic)
+    assert shared.ok("cursor", "create", topic, "other", "1") == b"other\tcreated\n"
+    assert shared.ok("cursor", "create", topic, "other", "2") == b"other\texists\n"
+    assert b"other\t1\t1\t" in shared.ok("cursor", "ls", topic)
+    assert shared.ok("cursor", "drop", topic, "other", "--yes") == b"other\tdropped\n"
+
+
+def test_a_dry_run_of_set_shows_what_would_change(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic, "--cap-records", "7")
+    said = shared.ok("set", topic, "cap_records=3", "ttl_ms=2s", "--dry-run").decode()
+    assert said == f"{topic}\tcap_records would be 3, is 7\n{topic}\tttl_ms would be 2000, is 0\n"
+    assert "config.cap_records\t7\n" in shared.ok("info", topic).decode()

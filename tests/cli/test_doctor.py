@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import Daemon
+from tests.cli.support import Daemon, run
 from topics_cli.commands import doctor
 from topics_cli.vitals import Reading
 
@@ -79,6 +80,14 @@ def test_the_bundle_holds_no_payload_and_no_key_and_replaces_nothing(
     again = shared.run("doctor", "--bundle", str(path))
     assert again.returncode == 1
     assert b"not taken" in again.stderr
+
+
+def test_a_bundle_without_a_name_gets_one(shared: Daemon, tmp_path: Path) -> None:
+    done = run("doctor", "--bundle", environment=shared.environment(), cwd=tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert re.fullmatch(r"topics-doctor-\d{8}-\d{6}\.tar\.gz", path.name)
+    assert path.name.encode() in done.stderr
+    assert shared.run("doctor", "report.tar.gz").returncode == 2, "a file without --bundle is a mistake"
 
 
 def test_an_open_socket_is_a_warning(mortal: Daemon) -> None:

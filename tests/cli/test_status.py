@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +49,46 @@ def test_one_screen_says_what_matters(shared: Daemon, topic: str) -> None:
     for name in ("version", "uptime", "state", "topics", "disk", "records", "log", "checkpoint", "memory", "clients"):
         assert name in names, text
     assert "survives a crash of the process" in text
+    assert "\nshards\t0: " in text, "each shard of the log is listed"
+
+
+def test_each_shard_of_the_log_is_listed(place: Path) -> None:
+    daemon = Daemon(place, TOPICS_WAL_SHARDS="2")
+    daemon.start()
+    try:
+        text = daemon.ok("status").decode()
+        shards = json.loads(daemon.ok("status", "--json"))["store"]["shards"]
+    finally:
+        daemon.stop()
+    shards_said = r"^shards\t(0: .* in 1 file, .* not synced); (1: .* in 1 file, .* not synced)$"
+    assert re.search(shards_said, text, re.MULTILINE), text
+    assert [shard["shard"] for shard in shards] == [0, 1]
+
+
+def test_hot_topics_and_who_is_behind_are_listed(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, stdin=b"x\n" * 9000)
+    shared.ok("cursor", "set", topic, f"{topic}-reader", "1")
+    writer = shared.start_command("write", f"{topic}-hot", "--rate", "300/s", stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    writer.stdin.write(b"x\n" * 20_000)
+    writer.stdin.flush()
+    over = time.monotonic() + 30
+    while not re.search(rf"^hot topics\t.*{topic}-hot [\d,]+/s", text := _status(shared), re.MULTILINE):
+        assert time.monotonic() < over, text
+    finish(writer, signal.SIGTERM)
+    assert re.search(rf"^lag\t.*cursor {topic}-reader 8,999 behind", text, re.MULTILINE), text
+
+
+def _status(daemon: Daemon) -> str:
+    return daemon.ok("status").decode()
+
+
+def test_as_json_it_says_no_less(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    said = json.loads(shared.ok("status", "--json"))
+    assert said["ready"]["status"] == "ready"
+    assert said["store"]["checkpoint"]["phase"]
+    assert said["metrics"]["metrics"]["topics_ready"]["series"][0]["value"] == 1
 
 
 @pytest.mark.slow

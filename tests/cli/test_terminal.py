@@ -59,11 +59,12 @@ def test_colours_are_left_out_where_they_are_not_wanted(shared: Daemon, topic: s
     assert (code, b"\x1b" in seen) == (0, False)
     assert b"\x1b[" in shared.ok("ls", topic, "-o", "table", "--color", "always")
     assert b"\x1b[" not in on_terminal(shared, "status", "--color", "never").end()[1]
+    assert b"\x1b[" not in on_terminal(shared, "get", "--color", "never", "--help").end()[1]
 
 
 def test_a_locale_without_utf8_gets_ascii_only(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "ключ")
-    for words in (["tail", topic], ["ls", topic], ["status"]):
+    for words in (["tail", topic], ["ls", topic], ["status"], ["doctor"], ["errors"], ["write", "--help"], ["--help"]):
         code, seen = on_terminal(shared, *words, LC_ALL="C").end()
         assert code == 0
         assert seen.isascii(), seen
@@ -81,6 +82,19 @@ def test_drop_asks_at_a_terminal_and_believes_only_yes(shared: Daemon, topic: st
     assert shared.run("info", topic).returncode == 1
 
 
+def test_dropping_a_router_or_a_cursor_asks_at_a_terminal(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    shared.ok("cursor", "create", topic, "me")
+    shared.ok("router", "create", topic, "--source", topic, "--dest", f"{topic}-to")
+    for words in (["cursor", "drop", topic, "me"], ["router", "drop", topic]):
+        for answer, expected in ((b"\n", 1), (b"y\n", 0)):
+            terminal = on_terminal(shared, *words)
+            terminal.read_until(b"[y/N]")
+            terminal.type(answer)
+            assert terminal.end()[0] == expected
+    assert shared.ok("router", "ls", topic) + shared.ok("cursor", "ls", topic) == b""
+
+
 def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "a", "b", "c")
     terminal = on_terminal(shared, "delete", topic, "--before", "3")
@@ -88,6 +102,14 @@ def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> Non
     terminal.type(b"\x03")
     assert terminal.end()[0] == 130
     assert shared.ok("tail", topic) == b"a\nb\nc\n"
+
+
+def test_a_narrow_terminal_is_not_overrun(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--tag", "a-tag", "long " * 50)
+    for words in (["tail", topic, "-o", "table"], ["ls", topic], ["status"], ["info", topic], ["doctor"], ["errors"]):
+        _, seen = on_terminal(shared, *words, COLUMNS="60").end()
+        plain = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
+        assert max(map(len, plain.splitlines())) <= 60, plain
 
 
 def test_cells_are_divided_by_spaces_on_a_terminal(shared: Daemon, topic: str) -> None:
@@ -137,3 +159,16 @@ def test_help_fits_80_columns(shared: Daemon) -> None:
         assert all(len(line) <= 80 for line in text.splitlines())
         assert "--retry-for" in text
         assert not words or f"\n topics {words[0]} " in text.split("Examples:")[1].replace("\r", "")
+
+
+def test_help_shows_arguments_by_their_names_and_choices(shared: Daemon) -> None:
+    for words, usage, shown in (
+        (["write"], "topics write [OPTIONS] TOPIC [DATA...]", ("TOPIC", "DATA")),
+        (["dlq"], "topics dlq [OPTIONS] ACTION QUEUE [SEQ...]", ("ls|show|requeue|purge",)),
+    ):
+        plain = shared.ok(*words, "--help").decode()
+        dressed = re.sub(rb"\x1b\[[0-9;]*m", b"", on_terminal(shared, *words, "--help").end()[1]).decode()
+        for text in (plain, dressed):
+            assert usage in text
+            assert all(name in text for name in shown)
+            assert not re.search(r"<\w+|list\[|\{", text.split("template")[0]), text

@@ -40,11 +40,11 @@ class FaultyFs(files.OsFs):
         super().allocate(handle, offset, length)
 
 
-def advance(core: Core, real: Callable[[Core], None] = Core.advance) -> None:
+def advance(core: Core, real: Callable[[Core], int] = Core.advance) -> int:
     """`Core.advance`, with a bug on demand."""
     if (FAULTS / "bug").exists():
         raise ValueError("a payload that no log may show")
-    real(core)
+    return real(core)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import json
 from typing import Any, Final
 
 from topics_cli import exits
+from topics_cli.ask import agreed
 from topics_cli.client import topic_path
-from topics_cli.exits import usage
+from topics_cli.exits import ApiError, usage
 from topics_cli.listing import Column, cell, show_list
 from topics_cli.output import API_FORMS
 from topics_cli.screen import show_pairs
@@ -25,7 +26,7 @@ _HEADS: Final = [
 
 
 def cursor(session: Session, values: dict[str, Any]) -> int:
-    """List, set, show or drop cursors of a topic."""
+    """List, show, create, set or drop cursors of a topic."""
     topic, action, name, seq = check_name(values["topic"]), values["action"], values["name"], values["seq"]
     target = topic_path(topic) + "/cursors"
     if action == "ls":
@@ -43,6 +44,8 @@ def cursor(session: Session, values: dict[str, Any]) -> int:
     if not name:
         raise usage("which cursor?", f"topics cursor ls {topic} lists them")
     target += "/" + check_name(name)
+    if action == "create":
+        return _create(session, target, name, seq or 0, is_dry=values["dry_run"])
     if action == "set":
         if seq is None:
             raise usage("which seq?", f"topics cursor set {topic} {name} SEQ; 0 is the beginning")
@@ -57,6 +60,8 @@ def cursor(session: Session, values: dict[str, Any]) -> int:
             place = json.loads(session.client.get(target).body)
             session.out.line(f"{name}\twould be dropped: it is at {place['seq']}")
             return exits.DONE
+        if not agreed(session, values, f"drop cursor {name} of {topic}?"):
+            return exits.FAILED
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form not in API_FORMS:
             session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")
@@ -68,6 +73,27 @@ def cursor(session: Session, values: dict[str, Any]) -> int:
         session.out.document(answer)
     else:
         show_pairs(session, list(zip(_FIELDS, _cells(json.loads(answer)), strict=True)))
+    return exits.DONE
+
+
+def _create(session: Session, target: str, name: str, seq: int, *, is_dry: bool) -> int:
+    """Make a cursor; one that exists is left as it is."""
+    try:
+        answer = session.client.get(target).body
+        said = "exists"
+    except ApiError as error:
+        if error.status != 404 or error.code == "topic_not_found":
+            raise
+        said = "would be created" if is_dry else "created"
+        answer = b"{}"
+        if not is_dry:
+            body = json.dumps({"seq": seq}).encode()
+            answer = session.client.call(session.client.request("PUT", target, body)).body
+    session.warn(answer)
+    if session.out.form in API_FORMS:
+        session.out.document(answer)
+    else:
+        session.out.line(f"{name}\t{said}")
     return exits.DONE
 
 

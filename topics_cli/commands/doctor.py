@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from engine.version import VERSION
 from topics_cli import exits
 from topics_cli.commands.status import readiness
-from topics_cli.exits import Failure
+from topics_cli.exits import Failure, usage
 from topics_cli.findings import brief_size
 from topics_cli.listing import Column
 from topics_cli.output import API_FORMS
@@ -52,6 +52,9 @@ class Check(NamedTuple):
 def doctor(session: Session, values: dict[str, Any]) -> int:
     """Look at everything that can be looked at, show it, and put it into a bundle when that is asked for."""
     reading: Reading | None = None
+    path = values["file"]
+    if path and not values["bundle"]:
+        raise usage(f"{path} is a file for a bundle", f"topics doctor --bundle {path}")
     where = session.where()
     checks = [Check("place", WELL, f"{where.label} ({where.why})")]
     failure = None
@@ -70,10 +73,9 @@ def doctor(session: Session, values: dict[str, Any]) -> int:
     _show(session, checks)
     session.out.flush()
     if values["bundle"]:
-        _bundle(values["bundle"], checks, reading)
-        session.talk.note(
-            f"topics: {values['bundle']} holds what was found, metrics with names of topics, and versions"
-        )
+        path = path or time.strftime("topics-doctor-%Y%m%d-%H%M%S.tar.gz")
+        _bundle(path, checks, reading)
+        session.talk.note(f"topics: {path} holds what was found, metrics with names of topics, and versions")
     if any(check.name == "damage" and check.verdict == WRONG for check in checks):
         return exits.DAMAGE
     if failure is not None:

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 
 from topics_cli import exits
+from topics_cli.ask import agreed
 from topics_cli.client import quote
 from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.listing import Column, cell, show_list
@@ -49,6 +50,8 @@ def router(session: Session, values: dict[str, Any]) -> int:
             state = json.loads(session.client.get(target).body)
             session.out.line(f"{name}\twould be dropped: {state['source']} to {state['dest']}")
             return exits.DONE
+        if not agreed(session, values, f"drop router {name}?"):
+            return exits.FAILED
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form in API_FORMS:
             session.out.document(answer)

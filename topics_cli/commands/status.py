@@ -13,11 +13,15 @@ from topics_cli.output import API_FORMS
 from topics_cli.screen import counted, show_pairs
 from topics_cli.session import Session
 from topics_cli.times import show_duration
-from topics_cli.vitals import PROMISES, Reading, full_in_s, take
+from topics_cli.vitals import METRICS_PATH, PROMISES, Pace, Reading, full_in_s, take
 from topics_cli.where import Where
 
 FORECAST_AFTER_S: Final = 60
 """A daemon younger than this says nothing of days to come."""
+LOOK_S: Final = 0.2
+"""Time between the two looks that tell which topics are written to."""
+HOT_MAX: Final = 3
+BEHIND_MAX: Final = 3
 
 
 def status(session: Session, values: dict[str, Any]) -> int:
@@ -38,10 +42,23 @@ def status(session: Session, values: dict[str, Any]) -> int:
     if session.out.form in API_FORMS:
         place = {"where": where.label, "why": where.why}
         both = {"client": VERSION, **place, "health": health, "ready": ready}
+        if code == exits.DONE:
+            both |= {"store": _allowed(session, "/v0/admin/store"), "metrics": _allowed(session, METRICS_PATH)}
         session.out.line(json.dumps(both, ensure_ascii=False, separators=(",", ":")))
     else:
         show_pairs(session, _pairs(where, health, ready) + (_vitals(session) if code == exits.DONE else []))
     return code
+
+
+def _allowed(session: Session, path: str) -> dict[str, Any] | None:
+    """What a route says; None for a key that may not ask it."""
+    try:
+        answer: dict[str, Any] = json.loads(session.client.get(path).body)
+    except ApiError as error:
+        if error.exit_code != exits.NOT_ALLOWED:
+            raise
+        return None
+    return answer
 
 
 def readiness(session: Session) -> tuple[dict[str, Any], int]:
@@ -79,8 +96,12 @@ def _pairs(where: Where, health: dict[str, Any], ready: dict[str, Any]) -> list[
 
 
 def _vitals(session: Session) -> list[tuple[str, str]]:
-    """What the metrics say; nothing for a key that may not read them."""
+    """What the metrics say, and what happened between two looks at them; nothing for a key that may not read them."""
     try:
+        before = take(session)
+        store = _allowed(session, "/v0/admin/store")
+        session.stop.wait(session.out.watch, LOOK_S)
+        session.stop.check()
         now = take(session)
     except ApiError:
         return []
@@ -90,12 +111,24 @@ def _vitals(session: Session) -> list[tuple[str, str]]:
         if count and name in PROMISES
     ]
     pairs += [(name, text) for name, text in lines_of(now) if text]
+    if store is not None:
+        place = 1 + next((at for at, (name, _) in enumerate(pairs) if name == "log"), len(pairs) - 1)
+        pairs.insert(place, ("shards", "; ".join(map(_shard, store.get("shards", ())))))
+    hot = list(Pace(before, now).by("topics_topic_head_seq", "topic").items())[:HOT_MAX]
+    pairs.append(("hot topics", ", ".join(f"{topic} {rate:,.0f}/s" for topic, rate in hot) or "none just now"))
     written, up = now.sum("topics_wal_bytes_total"), now.sum("topics_uptime_seconds")
     left = full_in_s(now.sum("topics_disk_free_bytes"), written / up) if up > FORECAST_AFTER_S else None
     if left is not None:
         text = f"the disk is full in {show_duration(int(left * 1000))}, if writing goes on like this and nothing goes"
         pairs.append(("forecast", text))
     return pairs
+
+
+def _shard(shard: dict[str, Any]) -> str:
+    """A shard of the log in a few words."""
+    unsynced = int(shard["tip_lsn"]) - int(shard["durable_lsn"])
+    state = f"read-only: {shard['read_only']}" if shard["read_only"] else f"{brief_size(max(0, unsynced))} not synced"
+    return f"{shard['shard']}: {brief_size(int(shard['bytes']))} in {counted(int(shard['files']), 'file')}, {state}"
 
 
 def lines_of(now: Reading) -> list[tuple[str, str]]:
@@ -121,6 +154,8 @@ def lines_of(now: Reading) -> list[tuple[str, str]]:
         behind = now.sum("topics_watch_lagging")
         watchers = counted(int(now.sum("topics_watchers")), "watcher") + (f", {behind:.0f} behind" if behind else "")
         pairs.append(("clients", f"{counted(int(now.sum('topics_connections')), 'connection')}, {watchers}"))
+    if readers := _behind(now):
+        pairs.append(("lag", ", ".join(f"{name} {count:,.0f} behind" for name, count in readers)))
     lag = f"loop {now.sum('topics_loop_lag_seconds') * 1000:.0f} ms behind"
     if now.has("topics_pressure"):
         lag = f"{now.sum('topics_pressure'):.2f}, {lag}"
@@ -132,3 +167,10 @@ def lines_of(now: Reading) -> list[tuple[str, str]]:
             ("damage", f"{counted(int(damage), 'range')} of records lost to corruption; topics fsck names them")
         )
     return pairs
+
+
+def _behind(now: Reading) -> list[tuple[str, float]]:
+    """Who is furthest behind what it reads: cursors and routers, in records."""
+    kinds = (("cursor", "topics_cursor_lag", "cursor"), ("router", "topics_router_lag", "router"))
+    lags = [(f"{kind} {name}", lag) for kind, metric, label in kinds for name, lag in now.by(metric, label).items()]
+    return sorted([found for found in lags if found[1]], key=lambda found: -found[1])[:BEHIND_MAX]

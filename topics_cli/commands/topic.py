@@ -105,7 +105,11 @@ def set_config(session: Session, values: dict[str, Any]) -> int:
             config[name] = _value(name, read(kind, value, choices))
         except ValueError as error:
             raise usage(f"{name}: {error}") from error
-    session.client.get(topic_path(topic) + "?touch=false")
+    there = json.loads(session.client.get(topic_path(topic) + "?touch=false").body)["config"]
+    if values["dry_run"]:
+        for name, value in config.items():
+            session.out.line(f"{topic}\t{name} would be {cell(value)}, is {cell(there.get(name))}")
+        return exits.DONE
     return _put(session, topic, config)
 
 
