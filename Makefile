@@ -5,7 +5,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # More than the two cores that everything is sized for: half of the time tests wait, for daemons and their deadlines.
 JOBS ?= 3
-PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadfile
+PYTEST := $(PY) -m pytest -n $(JOBS)
 
 export VENV
 

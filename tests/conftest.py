@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 
 def _is_here(host: Any) -> bool:
@@ -54,3 +55,16 @@ def _nothing_leaves_this_machine() -> Iterator[None]:
         patch.setattr(socket, "getaddrinfo", look_up)
         yield
     assert socket.socket is real_socket
+
+
+class _ByRoom(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """A worker takes a file whole, and the tests of Spark as one: they share a JVM, and two would cost a minute."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "tests/spark" if file.startswith("tests/spark/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Which tests keep together, whatever `--dist` says."""
+    return _ByRoom(config, log)

@@ -1,4 +1,4 @@
-"""Damage costs what it hits: every third bit of every file, cuts, zeroed pages, unreadable sectors."""
+"""Damage costs what it hits: bits all over every file, cuts, zeroed pages, unreadable sectors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_F63_a_bit_of_the_data_costs_the_record_that_it_lies_in(piece: bool) -> 
     content = tree[segment.data_path]
     assert content is not None
     start = segment.data_offset
-    for at, bad in flips(content[start : segment.data_size], 3):
+    for at, bad in flips(content[start : segment.data_size], 7):
         twin = fresh(segment)
         hit = row_at(sample, at)
         broken = with_file(tree, segment.data_path, content[:start] + bad + content[segment.data_size :])
@@ -109,7 +109,7 @@ def test_F47_a_bit_of_the_index_costs_nothing(piece: bool) -> None:
     content = tree[segment.idx_path]
     assert content is not None
     start, end = segment.info_offset, segment.idx_size
-    for at, bad in flips(content[start:end], 3):
+    for at, bad in flips(content[start:end], 7):
         twin = fresh(segment)
         broken = with_file(tree, segment.idx_path, content[:start] + bad + content[end:])
         assert bad_rows(broken, twin, sample) == [], at

@@ -40,19 +40,22 @@ class Crashes(Generic[T]):
         tally: Tally | None = None,
         *,
         cuts: int = 0,
+        share: float = 1.0,
         only: str | None = None,
         look: bool = True,
         wrap: Callable[[Any], Any] = lambda fs: fs,
         seed: int = 0,
     ) -> None:
-        """`cuts`: so many drawn power failures a moment, beside one of which nothing or all had arrived; `only`: this
-        moment and image (replay); `look`: whether at crashes, or just at what the script itself shows; `wrap`: what
-        becomes of the file system that a play's process works on, in plays that ask for it."""
+        """`cuts`: so many drawn power failures a moment, beside one of which nothing or all had arrived; `share`:
+        the part of the moments, drawn, that is looked at; `only`: this moment and image (replay); `look`: whether at
+        crashes, or just at what the script itself shows; `wrap`: what becomes of the file system that a play's process
+        works on, in plays that ask for it."""
         self.label = label
         self.tally = tally if tally is not None else Tally()
         self.images = 0
         self.wrap = wrap
-        self._cuts, self._only, self._look, self._rng = cuts, only, look, random.Random(seed)
+        self._cuts, self._share, self._only, self._look = cuts, share, only, look
+        self._rng, self._draw = random.Random(seed), random.Random(seed)
         self._told: Callable[[], T]
         self._moment = 0
         self._taken: list[tuple[str, FakeDisk, T, bool]] = []
@@ -68,12 +71,17 @@ class Crashes(Generic[T]):
         watching, disk.on_step = disk.on_step, None
         self._moment += 1
         self.tally.moments += 1
-        if self._look and (self._only is None or self._only.startswith(f"{self._moment}/")):
+        if self._is_looked_at():
             told = self._told().copy()
             self._take("k", disk.killed(), told, power=False)
             for cut in self._power(disk, what):
                 self._take(cut.token(), disk.powered_off(cut, BOOT), told, power=True)
         disk.on_step = watching
+
+    def _is_looked_at(self) -> bool:
+        if self._only is not None:
+            return self._look and self._only.startswith(f"{self._moment}/")
+        return self._look and self._draw.random() < self._share
 
     def _power(self, disk: FakeDisk, what: str) -> list[Cut]:
         if self._only is not None:

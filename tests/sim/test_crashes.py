@@ -20,10 +20,10 @@ from tests.sim.tasks import FAULTY, fault_pairs, single_faults
 
 pytestmark = pytest.mark.slow
 
-SLICE = Effort(images_max=10, moments_share=0.08, sample=4, deep_every=40, nested_max=3, nested_total_max=15)
+SLICE = Effort(images_max=10, moments_share=0.05, sample=4, deep_every=40, nested_max=3, nested_total_max=15)
 SHORT = Effort(images_max=6, moments_share=0.06, sample=2, deep_every=60, nested_max=3, nested_total_max=9)
 SEED = 20
-SEQUENCES_DRAWN = 150
+SEQUENCES_DRAWN = 80
 
 
 @pytest.mark.parametrize("name", [scenario.name for scenario in SCENARIOS])
@@ -45,6 +45,6 @@ def test_short_sequences_survive_their_crashes(length: int) -> None:
 
 def test_single_faults_and_pairs_break_no_promise() -> None:
     rng = random.Random(SEED)
-    runs = rng.sample(single_faults(), 40) + fault_pairs(rng, 20)
+    runs = rng.sample(single_faults(), 25) + fault_pairs(rng, 15)
     for name, tokens in runs:
         run_with_faults(BY_NAME[name], [Fault.parse(token) for token in tokens], FAULTY, Tally())

@@ -1,4 +1,4 @@
-"""Queues at every cut: every play of `queues`, and dead letters in memory."""
+"""Queues at a part of their cuts: every play of `queues` (`make crash` looks at all), and dead letters in memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.sim.world import TINY
 @pytest.mark.slow
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
 @pytest.mark.parametrize("shards", [1, 2])
-def test_F67_a_queue_at_every_cut(play: Play, shards: int) -> None:
-    assert played(play, shards) > 50
+def test_F67_a_queue_at_its_cuts(play: Play, shards: int) -> None:
+    assert played(play, shards, share=0.5) > 20
 
 
 @pytest.mark.parametrize("pair", [("ephemeral", "disk"), ("disk", "ephemeral"), ("ephemeral", "ephemeral")])

@@ -1,4 +1,4 @@
-"""Routers at every cut: every play of `routers`, and what is lost on the way said as a gap."""
+"""Routers at a part of their cuts (`make crash` looks at all): every play of `routers`, and a loss said as a gap."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.sim.world import TINY
 @pytest.mark.slow
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
 @pytest.mark.parametrize("shards", [1, 3])
-def test_F65_routers_at_every_cut(play: Play, shards: int) -> None:
-    assert played(play, shards) > 50
+def test_F65_routers_at_their_cuts(play: Play, shards: int) -> None:
+    assert played(play, shards, share=0.25) > 20
 
 
 def test_what_a_source_lost_is_a_gap_of_as_many() -> None:
