@@ -122,7 +122,7 @@ def batch_of(topic: str, epoch: int, first_seq: int, rows: Any, kept: Any, paylo
 def _constants(topic: str, epoch: int) -> tuple[Any, Any, Any]:
     """The columns in which every row is the same, as long as a batch can be."""
     name = topic.encode()
-    offsets = np.arange(0, (BATCH_ROWS + 1) * len(name), len(name), dtype=np.int32)
+    offsets: Any = np.arange(0, (BATCH_ROWS + 1) * len(name), len(name), dtype=np.int32)
     names = [None, pa.py_buffer(offsets), pa.py_buffer(name * BATCH_ROWS)]
     return (
         pa.Array.from_buffers(pa.string(), BATCH_ROWS, names),
