@@ -25,7 +25,7 @@ from engine.export.decode import gathered
 from engine.export.reader import Pin, PinnedTopic
 from engine.formats.export import MANIFEST_NAME
 from topics_lake.errors import LakeError
-from topics_lake.files import FORMATS, RAW, FileMade, FileWriter, digest_of, sync_dir
+from topics_lake.files import FORMATS, RAW, FileMade, FileWriter, check_footer, digest_of, sync_dir
 from topics_lake.gaps import mend_gaps, write_gaps
 from topics_lake.lake import BATCH_FILE, Batch, GapRow, Lake, Position, put
 from topics_lake.pinned import open_pin
@@ -65,6 +65,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if given not in known:
                 raise LakeError(f"--{name} {given!r} is none of {', '.join(known)}", "usage")
+        if self.from_seq < 1:
+            raise LakeError(f"--from {self.from_seq}: seqs begin at 1", "usage")
+        if 0 < self.until_seq < self.from_seq:
+            raise LakeError(f"--until {self.until_seq} lies before --from {self.from_seq}", "usage")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -379,6 +383,8 @@ class Export:
             path = os.path.join(place, file.path)
             os.makedirs(os.path.join(made, place), exist_ok=True)
             os.rename(os.path.join(attempts, file.path), os.path.join(made, path))
+            if path.endswith(FORMATS["parquet"]):
+                check_footer(os.path.join(made, path), file)
             yield msgspec.structs.replace(file, path=path)
 
     @staticmethod

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_128
 
 from engine.export.columns import SCHEMA, as_strings, numbers_of
+from topics_lake.errors import LakeError
 
 FORMATS: Final = {"parquet": ".parquet", "json": ".ndjson", "csv": ".csv"}
 """Endings by format. JSON is not `.json`, so that no pattern for data finds `_batch.json`."""
@@ -200,6 +201,20 @@ def read_rows(path: str, format_: str) -> Iterator[Any]:
     for batch in table.to_batches():
         columns = [batch.column("seq"), batch.column("data").cast(pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+
+
+def check_footer(path: str, file: FileMade) -> None:
+    """See that a file of Parquet has the rows and the seqs that its writer told of. Raises `LakeError`."""
+    footer = pq.read_metadata(path)
+    found = (footer.num_rows, file.min_seq, file.max_seq)
+    if file.min_seq:
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        at = footer.schema.names.index("seq")
+        ends = [group.column(at).statistics for group in groups]
+        found = (footer.num_rows, min(end.min for end in ends), max(end.max for end in ends))
+    if found != (file.rows, file.min_seq, file.max_seq):
+        what = f"{path} says it has {found[0]} rows, seqs {found[1]}-{found[2]}; its writer told of {file.rows}, "
+        raise LakeError(f"{what}{file.min_seq}-{file.max_seq}", "internal", "nothing was committed")
 
 
 def digest_of(path: str) -> str:

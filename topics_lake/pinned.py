@@ -15,7 +15,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from engine.clock import OsClock
@@ -69,7 +69,8 @@ def pin_of_daemon(daemon: Daemon, topics: Sequence[str], prefix: str | None = No
 def pin_of_directory(
     path: str, topics: Sequence[str], scratch: str | None = None, *, keep_going: bool = False
 ) -> Iterator[str]:
-    """The directory of a pin of what lies at `path`: itself, or one made beside in `scratch` for a stopped store.
+    """The directory of a pin of what lies at `path`: itself, or one made in the directory `scratch` (None: that of
+    temporary files) for a stopped store.
 
     `keep_going`: damaged records of a stopped store are gaps. Raises `LakeError`.
     """
@@ -79,6 +80,8 @@ def pin_of_directory(
     if not os.path.exists(os.path.join(path, "STORE")):
         raise LakeError(f"{path} is neither a store nor a pin or backup", "not_found", "give a data directory")
     source = OsFs(path)
+    if scratch is not None:
+        os.makedirs(scratch, exist_ok=True)
     made = tempfile.mkdtemp(prefix="topics-pin-", dir=scratch)
     target = OsFs(made, create=True)
     try:
@@ -97,6 +100,29 @@ def pin_of_directory(
         source.shut()
         target.shut()
         shutil.rmtree(made, ignore_errors=True)
+        if scratch is not None:
+            with suppress(OSError):
+                os.rmdir(scratch)
+
+
+@contextmanager
+def pin_of(
+    place: Daemon | str, words: Sequence[str], scratch: str | None = None, *, keep_going: bool = False
+) -> Iterator[tuple[str, list[str]]]:
+    """A pin of what is asked for, of a daemon or of a directory: its own directory, and the names of the topics.
+
+    `words` are names, or `x*` for all that begin so. Raises `LakeError`.
+    """
+    plain = [word for word in words if not word.endswith("*")]
+    prefixes = [word[:-1] for word in words if word.endswith("*")]
+    if isinstance(place, Daemon):
+        alone = prefixes[0] if len(prefixes) == 1 and not plain else None
+        held = pin_of_daemon(place, [] if prefixes else plain, alone)
+    else:
+        held = pin_of_directory(place, [] if prefixes else plain, scratch, keep_going=keep_going)
+    with held as path:
+        names = [name for name in open_pin(path).names if name.startswith(tuple(prefixes))]
+        yield path, sorted({*plain, *names})
 
 
 def open_pin(path: str) -> Pin:

@@ -75,7 +75,9 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = dict(start)
         for name in sorted(set(start) - set(target)):
+            # Told once: the next offset does not know the topic any more.
             self._lose(name, start[name]["seq"] + 1, start[name]["seq"] + 1, "dropped")
+            del end[name]
         for name, reach in sorted(target.items()):
             begin = _begin(start, name, reach["epoch"])
             seq = max(reach["seq"], begin)

@@ -63,6 +63,28 @@ def test_a_dry_run_writes_nothing(mortal: Daemon, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_say_where_a_run_begins_and_ends(mortal: Daemon, tmp_path: Path) -> None:
+    mortal.run("write", "t", *"abcdefghij")
+    lake, other = str(tmp_path / "lake"), str(tmp_path / "other")
+
+    def told(*words: str) -> list[str]:
+        return mortal.ok("export", "t", *words).decode().split("\t")[1:3]
+
+    assert told("--to", lake, "--from", "4", "--until", "6") == ["4-6", "3 records"]
+    # Where a topic goes on is known: --from is for the first time.
+    assert told("--to", lake, "--from", "2", "--since-last", "--max-rows", "1") == ["7-7", "1 record"]
+    assert told("--to", lake, "--until", "3") == ["nothing new behind seq 7\n"]
+    assert told("--to", lake, "--dry-run") == ["8-10", "3 records"]
+    assert told("--to", other, "--full", "--from", "9") == ["9-10", "2 records"]
+    assert mortal.ok("export", "t", "--to", lake).startswith(b"t\t8-10\t3 records")
+    assert b"4-10\t7 exported + 0 deleted + 0 in gaps\t7 seqs" in mortal.ok("export", "t", "--to", lake, "--verify")
+    full = mortal.run("export", "t", "--to", lake, "--full")
+    assert (full.returncode, b"has batches of topic 't' already (conflict)" in full.stderr) == (1, True)
+    for words in (("--full", "--since-last"), ("--from", "0"), ("--from", "9", "--until", "8"), ("--from", "-1")):
+        assert mortal.run("export", "t", "--to", str(tmp_path / "none"), *words).returncode == 2, words
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_backup_and_a_stopped_store_give_the_same(mortal: Daemon, lake: Path, tmp_path: Path) -> None:
     mortal.ok("backup", "--to", str(tmp_path / "backup"))
     refused = mortal.run("export", "orders", "--to", str(tmp_path / "x"), "--dir", str(mortal.directory / "data"))

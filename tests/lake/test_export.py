@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ extra("pyarrow")
 duckdb = extra("duckdb", "lake")
 pandas = extra("pandas", "spark")
 
+import pyarrow.parquet as pq  # noqa: E402 # pyarrow may be missing
+
 from tests.lake.making import export, export_pin, new_pin, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
+from topics_lake.export import Here, Task, TaskDone  # noqa: E402 # pyarrow may be missing
 from topics_lake.lake import Lake  # noqa: E402 # pyarrow may be missing
 
 pytestmark = pytest.mark.slow
@@ -209,6 +213,21 @@ def test_the_position_and_the_pin_decide_whatever_happens_meanwhile(tmp_path: Pa
         log._wait(log.core.checkpoint())
         export_pin(path, lake, ["events"])
     assert [row[1:] for row in plain(lake)] == whole
+
+
+def test_a_file_that_has_other_rows_than_its_writer_says_is_not_committed(tmp_path: Path) -> None:
+    class Lying(Here):
+        def run(self, tasks: Sequence[Task]) -> Iterator[TaskDone]:
+            for done in super().run(tasks):
+                (path,) = [Path(tasks[0].attempts, file.path) for file in done.files]
+                pq.write_table(pq.read_table(path).slice(1), path)
+                yield done
+
+    with Engine(str(tmp_path / "store")) as log:
+        log.write("t", [1, 2, 3])
+        with pytest.raises(LakeError, match=r"has 2 rows, seqs 2-3; its writer told of 3, 1-3"):
+            export(log, tmp_path / "store", tmp_path / "lake", ["t"], runner=Lying())
+    assert plain(tmp_path / "lake") == []
 
 
 def test_two_exports_at_once_and_of_the_same_start_never_mix(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def run(session: Session, values: dict[str, Any], runner: Runner | None) -> int:
 
     if values["to"] is None:
         raise usage("where to?", "say --to DIR")
+    if values["full"] and values["since_last"]:
+        raise usage("--full and --since-last contradict each other", "say one of them")
     given = {name: values[name] for name in Settings.__struct_fields__ if values.get(name) is not None}
     settings = Settings(**given)
     settings.check()
@@ -88,7 +90,7 @@ def _say(sheet: Sheet, done: TopicDone, *, dry_run: bool) -> None:
         sheet.put("topic", msgspec.to_builtins(done))
         return
     if done.first > done.last:
-        sheet.session.out.line(f"{done.topic}\tnothing new behind seq {done.last}")
+        sheet.session.out.line(f"{done.topic}\tnothing new behind seq {done.first - 1}")
         return
     size = "nothing was written (--dry-run)" if dry_run else show_size(done.bytes)
     counts = f"{counted(done.rows, 'record')}\t{done.deleted} deleted\t{done.in_gaps} in gaps"
@@ -100,21 +102,22 @@ def _say(sheet: Sheet, done: TopicDone, *, dry_run: bool) -> None:
 def pin(session: Session, values: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """A pin of what is asked for: its directory, and the names of the topics."""
     from topics_lake.client import Daemon
-    from topics_lake.pinned import open_pin, pin_of_daemon, pin_of_directory
+    from topics_lake.pinned import pin_of
 
     words = values["topic"]
-    plain = [check_name(word) for word in words if not word.endswith("*")]
-    prefixes = [word[:-1] for word in words if word.endswith("*")]
+    for word in words:
+        if not word.endswith("*"):
+            check_name(word)
     if values["dir"] is not None:
-        held = pin_of_directory(values["dir"], [] if prefixes else plain, keep_going=values["on_corrupt"] == "gap")
+        place: Daemon | str = values["dir"]
     else:
         where = session.where()
-        daemon = Daemon(where.path or f"http://{where.host}:{where.port}", find_key(values.get("key_file"), where))
-        alone = prefixes[0] if len(prefixes) == 1 and not plain else None
-        held = pin_of_daemon(daemon, [] if prefixes else plain, alone)
-    with held as path:
-        names = [name for name in open_pin(path).names if any(name.startswith(prefix) for prefix in prefixes)]
-        yield path, sorted({*plain, *names})
+        place = Daemon(where.path or f"http://{where.host}:{where.port}", find_key(values.get("key_file"), where))
+    # Executors elsewhere see the lake, and not this machine's temporary directories.
+    master = values.get("master") or "local"
+    scratch = None if master.startswith("local") else values["to"] + ".scratch"
+    with pin_of(place, words, scratch, keep_going=values["on_corrupt"] == "gap") as held:
+        yield held
 
 
 def _verify(session: Session, values: dict[str, Any]) -> int:
