@@ -23,20 +23,17 @@ from topics_lake.client import Daemon as Client  # noqa: E402 # pyarrow may be m
 from topics_lake.pages import state_of  # noqa: E402 # pyarrow may be missing
 
 ROWS = 40_000
-FRAME = (
-    """
+FRAME = f"""
 def run(spark, socket, directory):
     frame = spark.range(0, {ROWS}, 1, 2).selectExpr("cast(id as string) as data")
     sink = frame.write.format("topics").mode("append")
     sink.options(socket=socket, topics="frame", query_id="frame", chunk_rows="50").save()
 """
-    % ROWS
-)
 STREAM = """
 def run(spark, socket, directory):
-    read = spark.readStream.format("topics").options(socket=socket, topics="from.*", data_type="string")
+    read = spark.readStream.format("topics").options(socket=socket, topics="from.KIND.*", data_type="string")
     sink = read.option("maxRowsPerTrigger", "8000").load().select("data", "tag").writeStream.format("topics")
-    sink = sink.options(socket=socket, topics="stream", chunk_rows="50").option("checkpointLocation", directory)
+    sink = sink.options(socket=socket, topics="to.KIND", chunk_rows="50").option("checkpointLocation", directory)
     assert sink.trigger(availableNow=True).start().awaitTermination(240)
 """
 _MAIN = """
@@ -110,18 +107,17 @@ def test_a_frame_whose_driver_is_killed_is_written_once_and_in_order(
         assert part == sorted(part)
 
 
-@pytest.mark.parametrize("jvm", [False, True], ids=["driver", "jvm"])
+@pytest.mark.parametrize("kind", ["driver", "jvm"])
 def test_a_streaming_sink_that_is_killed_writes_each_row_once_and_in_order(
-    spark: Any, daemon: Daemon, tmp_path: Path, jvm: bool
+    spark: Any, daemon: Daemon, tmp_path: Path, kind: str
 ) -> None:
-    if jvm:
-        daemon.run("drop", "stream", "from.a", "from.b", "--yes")
-    write(daemon, "from.a", 0, ROWS // 2)
-    write(daemon, "from.b", ROWS // 2, ROWS // 2)
+    script = STREAM.replace("KIND", kind)
+    write(daemon, f"from.{kind}.a", 0, ROWS // 2)
+    write(daemon, f"from.{kind}.b", ROWS // 2, ROWS // 2)
     # In the middle of the second batch.
-    killed(daemon, STREAM, tmp_path, "stream", 10_000, jvm=jvm)
-    again(spark, daemon, STREAM, tmp_path)
-    found = [record["data"] for record in stored(daemon, "stream")]
+    killed(daemon, script, tmp_path, f"to.{kind}", 10_000, jvm=kind == "jvm")
+    again(spark, daemon, script, tmp_path)
+    found = [record["data"] for record in stored(daemon, f"to.{kind}")]
     assert sorted(found) == list(range(ROWS))
     for first in (0, ROWS // 2):
         part = [number for number in found if first <= number < first + ROWS // 2]

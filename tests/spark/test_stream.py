@@ -102,6 +102,44 @@ def test_a_loss_fails_the_query_or_is_read_past(spark: Any, daemon: Daemon, tmp_
     assert query.rows(spark) == [*range(50), *range(250, 350)]
 
 
+def now(spark: Any, daemon: Daemon, topic: str, directory: Path, **options: str) -> list[int]:
+    """Run a query over what there is; all that it has given so far."""
+    query = Query(spark, daemon, topic, directory, **options)
+    ended(query.writer.trigger(availableNow=True).start)
+    return query.rows(spark)
+
+
+def test_a_topic_that_was_made_again_fails_the_query_or_is_read_from_its_begin(
+    spark: Any, daemon: Daemon, tmp_path: Path
+) -> None:
+    write(daemon, "again", 0, 30)
+    assert now(spark, daemon, "again", tmp_path) == list(range(30))
+    write(daemon, "again", 30, 5)
+    daemon.run("drop", "again", "--yes")
+    write(daemon, "again", 100, 7)
+    for _ in range(2):
+        with pytest.raises(Exception, match="'again', seqs 31-31 are lost: recreated"):
+            now(spark, daemon, "again", tmp_path)
+    assert now(spark, daemon, "again", tmp_path, failOnDataLoss="false") == [*range(30), *range(100, 107)]
+    write(daemon, "again", 107, 3)
+    assert now(spark, daemon, "again", tmp_path) == [*range(30), *range(100, 110)]
+
+
+def test_a_topic_that_was_dropped_fails_the_query_or_is_told_once(spark: Any, daemon: Daemon, tmp_path: Path) -> None:
+    write(daemon, "gone.a", 0, 10)
+    write(daemon, "gone.b", 10, 10)
+    assert now(spark, daemon, "gone.*", tmp_path) == list(range(20))
+    daemon.run("drop", "gone.a", "--yes")
+    write(daemon, "gone.b", 20, 5)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"'gone\.a', seqs 11-11 are lost: dropped"):
+            now(spark, daemon, "gone.*", tmp_path)
+    assert now(spark, daemon, "gone.*", tmp_path, failOnDataLoss="false") == list(range(25))
+    # That loss is behind it: whoever comes with this name is new.
+    write(daemon, "gone.a", 25, 5)
+    assert now(spark, daemon, "gone.*", tmp_path) == list(range(30))
+
+
 def options(daemon: Daemon, topic: str, **more: str) -> Options:
     return read_options({"socket": daemon.socket, "topics": topic, **more})
 
