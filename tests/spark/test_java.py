@@ -55,10 +55,13 @@ def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
         for directory in ("/bin", "/usr/bin"):
             if Path(directory, name).exists() and not (tmp_path / name).exists():
                 (tmp_path / name).symlink_to(Path(directory, name))
-    environment = {**clean_environment(), "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**clean_environment(), "PATH": str(tmp_path), "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
     environment.pop("JAVA_HOME", None)
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, timeout=400)
     assert "counted 7" in done.stdout, done.stderr
+    assert [path.name for path in scratch.iterdir() if path.name.startswith("topics-")] == []
 
 
 def test_without_any_java_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
