@@ -1,6 +1,6 @@
 """What exports cost: CPU a record of the decoder, of exports, and of plain copies of the same rows, in one run.
 
-    python -m tests.bench.lake       RECORDS=1000000 SIZE=200; SPARK=1 adds the rows that start Spark
+    python -m tests.bench.lake       RECORDS=1000000 SIZE=200; SPARK=1 adds the rows that start Spark, ROWS=… picks
 
 Each row is a process of its own, and its CPU is that of all its processes; machines are noisy, so the ratios count. The
 goals are in spark.md: the decoder alone at 5 million records a second of a core, an export on Spark at most the CPU of
@@ -9,14 +9,16 @@ Spark's own copy from Parquet to Parquet, and at most 1.6 times that of one plai
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 RECORDS = int(os.environ.get("RECORDS", "1000000"))
@@ -127,59 +129,87 @@ SPARK_ROWS: tuple[Callable[[str], None], ...] = (spark_start, spark_copy, spark_
 
 def main() -> None:
     """Run every row; one line each."""
+    chosen = (*ROWS, *(SPARK_ROWS if os.environ.get("SPARK") else ()))
+    names = os.environ.get("ROWS", "").split()
     print(f"{RECORDS} records of {SIZE} bytes")
-    print(f"{'row':14} {'cpu s':>8} {'us/record':>10} {'records/cpu s':>14} {'peak MiB':>9}")
+    print(
+        f"{'row':14} {'cpu s':>8} {'us/record':>10} {'records/cpu s':>14} {'MiB':>6} {'worker MiB':>11} {'JVM MiB':>8}"
+    )
     with tempfile.TemporaryDirectory(prefix="topics-bench-") as root:
         _run(make, root)
-        for row in (*ROWS, *(SPARK_ROWS if os.environ.get("SPARK") else ())):
-            cpu, peak = _run(row, root)
-            rate = f"{cpu / RECORDS * 1e6:10.3f} {RECORDS / cpu:14,.0f}"
-            print(f"{row.__name__:14} {cpu:8.2f} {rate} {peak:9.0f}", flush=True)
+        for row in chosen:
+            if not names or row.__name__ in names:
+                cpu, *peaks = _run(row, root)
+                rate = f"{cpu / RECORDS * 1e6:10.3f} {RECORDS / cpu:14,.0f}"
+                print(
+                    f"{row.__name__:14} {cpu:8.2f} {rate} {peaks[0]:6.0f} {peaks[1]:11.0f} {peaks[2]:8.0f}", flush=True
+                )
 
 
-def _run(row: Callable[[str], None], root: str) -> tuple[float, float]:
-    """CPU seconds of all processes of a row, less those of starting Python with its packages; most memory of one."""
+def _run(row: Callable[[str], None], root: str) -> list[float]:
+    """CPU seconds of all processes of a row, less those of starting Python with its packages; most memory of the row's
+    own process, of a worker of Spark, and of the JVM."""
     script = f"from tests.bench import lake; lake.measured(lake.{row.__name__}, {root!r})"
     done = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
-    cpu, peak = done.stdout.split()[-2:]
-    return float(cpu), float(peak)
+    return [float(word) for word in done.stdout.split()[-4:]]
 
 
 def measured(row: Callable[[str], None], root: str) -> None:
     """Run one row in this process, and print what it took."""
     for module in ("engine.export.reader", "topics_lake.export", "pyarrow.compute", "pyarrow.parquet"):
         importlib.import_module(module)
-    before = _cpu()
+    before = time.process_time()
+    below = Below()
+    if row in SPARK_ROWS:
+        below.start()
     row(root)
-    time.sleep(0.5 if row in SPARK_ROWS else 0)
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(_cpu() - before, peak / 1024)
+    below.look()
+    mine = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(time.process_time() - before + below.cpu, mine, below.peak("python"), below.peak("java"))
 
 
-def _cpu() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + _jvm_cpu()
+class Below(threading.Thread):
+    """The processes that this one has started, and those that they have: looked at while they live, for nobody waits
+    for workers of Spark."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._seen: dict[int, tuple[str, float, float]] = {}
+
+    def run(self) -> None:
+        """Look, again and again."""
+        while True:
+            self.look()
+            time.sleep(0.2)
+
+    def look(self) -> None:
+        """Take down the CPU seconds and the most memory (MiB) of each."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        for pid in _below(os.getpid()):
+            with contextlib.suppress(OSError, ValueError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                status = Path(f"/proc/{pid}/status").read_text()
+                name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+                peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+                self._seen[pid] = (name, (int(fields[11]) + int(fields[12])) / ticks, peak)
+
+    @property
+    def cpu(self) -> float:
+        return sum(cpu for _, cpu, _ in self._seen.values())
+
+    def peak(self, kind: str) -> float:
+        """Most memory of a process of some program."""
+        return max((peak for name, _, peak in self._seen.values() if name.startswith(kind)), default=0)
 
 
-def _jvm_cpu() -> float:
-    """CPU of the JVM that pyspark has started and of its workers, which nobody waits for while it runs."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    total, wanted = 0.0, {os.getpid()}
-    stats = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            stats.append((int(name), int(fields[1]), [int(field) for field in fields[11:15]]))
-    for pid, parent, times in sorted(stats):
-        if parent in wanted:
-            wanted.add(pid)
-            total += sum(times) / ticks
-    return total
+def _below(pid: int) -> Iterator[int]:
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                yield int(child)
+                yield from _below(int(child))
 
 
 if __name__ == "__main__":
