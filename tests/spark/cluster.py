@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -69,6 +70,18 @@ class Cluster:
         done = self.submit(ROOT / "packaging/spark/topics_export_job.py", *words, python=python, archives=archives)
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
         return done, *(said or [None, None])
+
+    def kill_an_executor(self) -> bool:
+        """SIGKILL to one executor, if there is any."""
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes()
+                if b"CoarseGrainedExecutorBackend" in words and (path / "cwd").readlink().is_relative_to(self.root):
+                    os.kill(int(path.name), signal.SIGKILL)
+                    return True
+            except OSError:
+                continue
+        return False
 
     def executors(self) -> int:
         """On how many workers executors have run."""

@@ -1,7 +1,8 @@
 """The large versions of what the tests of Spark show, too long for `make test`: `python -m tests.spark.shows [NAME…]`.
 
 stream    RECORDS (100,000) are written while a query runs, is stopped, killed twice and restarted: each comes once
-cluster   RECORDS (1,000,000) through spark-submit on a standalone master with two workers
+cluster   RECORDS (1,000,000) through spark-submit on a standalone master with two workers, then once more while an
+          executor is killed
 archives  RECORDS (100,000) likewise, with executors whose Python has no library, and an archive that has them
 """
 
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from pathlib import Path
 from engine import Engine
 from tests.cli.support import ROOT, Daemon, clean_environment, running
 from tests.export.pins import pin_path
-from tests.spark.cluster import bare_python, cluster, packed_environment
+from tests.spark.cluster import Cluster, bare_python, cluster, packed_environment
 from tests.spark.test_stream import write
 
 PATIENCE_S = 600
@@ -108,8 +110,26 @@ def clustered(root: Path) -> None:
         done, topic, _ = workers.export(pin, "big", root / "lake", "--task-bytes", "20MiB")
         assert done.returncode == 0, done.stderr.decode()[-3000:]
         assert workers.executors() == 2
-    _exported(root, count)
-    print(f"cluster: {count} records in {topic['files']} files, by executors on two workers")
+        _exported(root / "lake", count)
+        print(f"cluster: {count} records in {topic['files']} files, by executors on two workers", flush=True)
+        killed: list[bool] = []
+        killer = threading.Thread(target=lambda: killed.append(_at_work(workers, root / "killed")))
+        killer.start()
+        done, topic, _ = workers.export(pin, "big", root / "killed", "--task-bytes", "20MiB")
+        killer.join()
+        assert killed == [True]
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        _exported(root / "killed", count)
+    print(f"cluster: the same in {topic['files']} files while an executor was killed")
+
+
+def _at_work(workers: Cluster, lake: Path) -> bool:
+    """Kill an executor once one has begun a file."""
+    over = time.monotonic() + PATIENCE_S
+    while not list(Path(f"{lake}.staging").rglob("part-*")):
+        assert time.monotonic() < over, "it did not come to it"
+        time.sleep(0.01)
+    return workers.kill_an_executor() and not list(lake.rglob("*.parquet"))
 
 
 def archives(root: Path) -> None:
@@ -124,7 +144,7 @@ def archives(root: Path) -> None:
             archives=f"{archive}#environment",
         )
         assert done.returncode == 0, done.stderr.decode()[-3000:]
-    _exported(root, count)
+    _exported(root / "lake", count)
     size = archive.stat().st_size >> 20
     print(f"archives: {count} records in {topic['files']} files; no task starts without the archive of {size} MiB")
 
@@ -141,12 +161,12 @@ def _pinned(root: Path, records: int) -> Iterator[tuple[str, int]]:
         yield pin_path(log, str(root / "store")), count
 
 
-def _exported(root: Path, count: int) -> None:
+def _exported(lake: Path, count: int) -> None:
     """The lake has each record once, with its own number."""
     import duckdb
 
     right = "count(*), count(distinct seq), min(seq), max(seq), bool_and((data::varchar->>'n')::bigint = seq - 1)"
-    found = duckdb.sql(f"select {right} from read_parquet('{root}/lake/**/*.parquet')").fetchone()
+    found = duckdb.sql(f"select {right} from read_parquet('{lake}/**/*.parquet')").fetchone()
     assert found == (count, count, 1, count, True), found
 
 
