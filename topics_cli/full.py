@@ -65,6 +65,8 @@ ELSEWHERE = {
 
 def run_full(words: list[str]) -> int:
     """Read any command line and run what it calls; returns the exit code."""
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     if words and words[0] in COMMANDS and COMMANDS[words[0]].passes_through:
         return app.run(COMMANDS[words[0]], {"words": words[1:]})
     if sys.stdout is None:
@@ -119,7 +121,10 @@ def build(commands: list[Command], *, is_dressed: bool = False) -> typer.Typer:
     )
     program.callback(invoke_without_command=True)(_leading())
     for command in commands:
-        epilog = "Examples:\n\n" + "\n\n".join(command.examples) if command.examples else None
+        # A paragraph that begins with \b is not folded: an example may be copied.
+        fixed = "" if is_dressed else "\b\n"
+        examples = "\n\n".join(["Examples:", *(fixed + example for example in command.examples)])
+        epilog = examples if command.examples else None
         named = program.command(command.name, cls=_OneCommand, help=command.summary, epilog=epilog)
         named(_function(command))
     return program
@@ -148,6 +153,10 @@ class _PlainArgument(typer.core.TyperArgument):
 
 
 class _OneCommand(_PlainHelp, typer.core.TyperCommand):
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The whole summary, wherever it is listed."""
+        return self.help or ""
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         choices = {argument.metavar: argument.choices for argument in COMMANDS[self.name or ""].arguments}

@@ -495,4 +495,5 @@ def help_text(program: str) -> str:
 
 def program_name() -> str:
     """What the program was called as, for `--help`."""
-    return os.path.basename(sys.argv[0]) or "topicsd"
+    name = os.path.basename(sys.argv[0])
+    return "topicsd" if name in ("", "main.py") else name

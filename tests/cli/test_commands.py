@@ -239,3 +239,12 @@ def test_a_dry_run_of_set_shows_what_would_change(shared: Daemon, topic: str) ->
     said = shared.ok("set", topic, "cap_records=3", "ttl_ms=2s", "--dry-run").decode()
     assert said == f"{topic}\tcap_records would be 3, is 7\n{topic}\tttl_ms would be 2000, is 0\n"
     assert "config.cap_records\t7\n" in shared.ok("info", topic).decode()
+
+
+def test_help_is_a_word_too_and_lists_whole_summaries(shared: Daemon) -> None:
+    assert shared.ok("help") == shared.ok("--help")
+    assert shared.ok("help", "write") == shared.ok("write", "--help")
+    assert b"..." not in shared.ok("help").split(b"Commands:")[1]
+    assert shared.ok("help", "serve").startswith(b"usage: topicsd ")
+    assert shared.run("help", "wriet").stderr.endswith(b"did you mean write?\n")
+    assert b"""--exec './mail.sh "$TOPICS_TAG"'\n""" in shared.ok("help", "tail"), "an example is not folded"
