@@ -150,8 +150,7 @@ class _FromSegment:
             for chunk in chunks:
                 start = base + chunk.first_row
                 live = [(max(first, start), min(last, start + chunk.count - 1))]
-                columns = (chunk.node_lens, chunk.meta_lens, chunk.tag_lens)
-                yield from _parts(start, chunk.data, chunk.bounds, chunk.ts, columns, live)
+                yield from _parts(start, chunk.data, chunk.bounds, chunk.ts, chunk.parts, live)
 
 
 def _parts(

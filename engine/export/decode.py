@@ -244,8 +244,9 @@ def _rows_of(chunk: Chunk, bad: Ranges) -> tuple[Any, bytes]:
     bounds = np.frombuffer(chunk.bounds, dtype=np.uint32)
     rows["offset"] = bounds[:-1]
     rows["length"] = np.maximum(np.diff(bounds.astype(np.int64)) - 1, 0)
-    rows["ts"] = chunk.ts if isinstance(chunk.ts, int) else np.frombuffer(chunk.ts, dtype=np.uint64)
-    for name, lens in (("node", chunk.node_lens), ("meta", chunk.meta_lens), ("tag", chunk.tag_lens)):
+    times = chunk.ts
+    rows["ts"] = times if isinstance(times, int) else np.frombuffer(times, dtype=np.uint64)
+    for name, lens in zip(("node", "meta", "tag"), chunk.parts, strict=True):
         if lens is not None:
             rows[name] = np.frombuffer(lens, dtype=np.uint32)
     for low, high in bad:

@@ -51,7 +51,6 @@ FLAG_TAGS: Final = 4
 _INFO: Final = Struct("<QQIIIIQQQ")
 _ROW: Final = Struct("<IIQIHHII")
 _CHECK: Final = Struct("<Q")
-_TS: Final = _CHECK
 _DELETES: Final = Struct("<II")
 assert _INFO.size + _CHECK.size == INFO_LEN
 assert _ROW.size == ROW_LEN
@@ -155,12 +154,11 @@ class RowView:
     28  u32  flags       0
     """
 
-    __slots__ = ("_flags", "_rows", "_words", "count")
+    __slots__ = ("_flags", "_words", "count")
 
     def __init__(self, rows: bytes, flags: int) -> None:
         """`flags` says which parts occur."""
         self.count = len(rows) // ROW_LEN
-        self._rows = rows
         self._flags = flags
         self._words = array("I", rows)
 
@@ -178,13 +176,17 @@ class RowView:
     def checks(self) -> array[int]:
         return self._words[6::8]
 
+    def ts_at(self, row: int) -> int:
+        """The time of one row."""
+        words = self._words
+        return words[8 * row + 2] | words[8 * row + 3] << 32
+
     def tss(self, start: int, stop: int) -> int | array[int]:
         """The times of the rows `start … stop - 1`: one for all, or one each."""
-        first, last = _TS.unpack_from(self._rows, start * ROW_LEN + 8), _TS.unpack_from(self._rows, stop * ROW_LEN - 24)
-        if first == last:
-            only: int = first[0]
-            return only
-        return array("Q", self._rows[start * ROW_LEN : stop * ROW_LEN])[1::4]
+        first = self.ts_at(start)
+        if first == self.ts_at(stop - 1):
+            return first
+        return array("Q", self._words[8 * start : 8 * stop].tobytes())[1::4]
 
     def parts(self, start: int, stop: int) -> tuple[Lens | None, Lens | None, Lens | None]:
         """Lengths of the node, meta and tag parts of the rows `start … stop - 1`; None for a part that never occurs."""

@@ -79,34 +79,55 @@ class DamagedSegment(StoreDamaged):
 
 
 class Rows:
-    """Index rows of consecutive seqs, as arrays.
+    """Index rows of consecutive seqs; a column is cut out of them when it is asked for.
 
     first_row, count    which rows of the segment
-    bounds              count + 1 numbers: record i has the bytes bounds[i] … bounds[i + 1] - 2 of a chunk's data, and
-                        none when the two are equal
+    offsets             count + 1 numbers: where the bytes of record i begin in the segment's data, with those of the
+                        comma after each
+    bounds              the same, from where the first record of these begins: record i has the bytes bounds[i] …
+                        bounds[i + 1] - 2 of a chunk's data, and none when the two are equal
+    first_ts, last_ts   the `$ts` of the first and of the last one
     ts                  one for all, or an array
-    …_lens              lengths of the parts, None where no record of the segment has one
+    parts               lengths of the node, meta and tag parts, None where no record of the segment has one
     """
 
-    __slots__ = ("_offsets", "count", "first_row", "meta_lens", "node_lens", "tag_lens", "ts")
+    __slots__ = ("_begin", "_bounds", "_end", "_view", "count", "first_row", "offsets")
 
-    def __init__(self, first_row: int, columns: _Columns, begin: int, end: int) -> None:
+    def __init__(self, first_row: int, view: RowView, begin: int, end: int, offsets: array[int]) -> None:
+        """The rows `begin … end - 1` of a view, of which `offsets` are `view.bounds()`."""
         self.first_row = first_row
         self.count = end - begin
-        self._offsets = columns.offsets[begin : end + 1]
-        tss = columns.tss
-        self.ts = tss if isinstance(tss, int) else tss[begin:end]
-        nodes, metas, tags = columns.parts
-        self.node_lens = None if nodes is None else nodes[begin:end]
-        self.meta_lens = None if metas is None else metas[begin:end]
-        self.tag_lens = None if tags is None else tags[begin:end]
+        self.offsets = offsets if self.count == view.count else offsets[begin : end + 1]
+        self._bounds: array[int] | None = None
+        self._view = view
+        self._begin = begin
+        self._end = end
 
     @property
     def bounds(self) -> array[int]:
-        """Made when it is asked for: of a chunk that is taken whole nobody does."""
-        if self._offsets[0]:
-            self._offsets = minus(self._offsets, self._offsets[0])
-        return self._offsets
+        if self._bounds is None:
+            self._bounds = minus(self.offsets, self.offsets[0])
+        return self._bounds
+
+    @property
+    def first_ts(self) -> int:
+        return self._view.ts_at(self._begin)
+
+    @property
+    def last_ts(self) -> int:
+        return self._view.ts_at(self._end - 1)
+
+    def ts_at(self, index: int) -> int:
+        """The `$ts` of one of them."""
+        return self._view.ts_at(self._begin + index)
+
+    @property
+    def ts(self) -> int | array[int]:
+        return self._view.tss(self._begin, self._end)
+
+    @property
+    def parts(self) -> tuple[array[int] | None, array[int] | None, array[int] | None]:
+        return self._view.parts(self._begin, self._end)
 
 
 class Chunk(Rows):
@@ -114,20 +135,11 @@ class Chunk(Rows):
 
     __slots__ = ("data",)
 
-    def __init__(self, first_row: int, columns: _Columns, begin: int, end: int, data: bytes | bytearray) -> None:
-        super().__init__(first_row, columns, begin, end)
+    def __init__(
+        self, first_row: int, view: RowView, begin: int, end: int, offsets: array[int], data: bytes | bytearray
+    ) -> None:
+        super().__init__(first_row, view, begin, end, offsets)
         self.data = data
-
-
-class _Columns:
-    """All columns of rows that were read together, of which each chunk takes its slice."""
-
-    __slots__ = ("offsets", "parts", "tss")
-
-    def __init__(self, rows: RowView) -> None:
-        self.offsets = rows.bounds()
-        self.tss = rows.tss(0, rows.count)
-        self.parts = rows.parts(0, rows.count)
 
 
 class SegmentFiles:
@@ -168,7 +180,7 @@ class SegmentFiles:
     def rows(self, segment: Segment, start: int, stop: int) -> Rows:
         """The rows `start … stop - 1`, from `.idx` alone. Raises `DamagedSegment`, `StoreForeign`, `OSError`."""
         first, rows, _ = self._rows(segment, start, stop)
-        return Rows(start, _Columns(rows), start - first, stop - first)
+        return Rows(start, rows, start - first, stop - first, rows.bounds())
 
     def chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool = False) -> list[Chunk] | None:
         """The records `start … stop - 1`, and those around them that the same sums cover, in chunks of `CHUNK_BYTES`.
@@ -180,20 +192,20 @@ class SegmentFiles:
         if handle is None:
             return None
         first, rows, sums = self._rows(segment, start, stop)
-        columns = _Columns(rows)
-        offsets = columns.offsets
+        offsets = rows.bounds()
         chunks: list[Chunk] = []
         bad: list[int] = []
         at = 0
         while at < rows.count:
             upto = _chunk_end(offsets, at)
-            data = self._data(handle, segment, offsets[at : upto + 1], nowait=nowait)
+            covered = offsets if upto - at == rows.count else offsets[at : upto + 1]
+            data = self._data(handle, segment, covered, nowait=nowait)
             if data is None:
                 return None
             if segment.bad or not _checks(data, offsets, sums, at, upto):
                 data, news = self._located(segment, first, rows, sums, at, upto, bytearray(data))
                 bad += news
-            chunks.append(Chunk(first + at, columns, at, upto, data))
+            chunks.append(Chunk(first + at, rows, at, upto, offsets, data))
             at = upto
         if bad:
             raise DamagedSegment(
@@ -345,16 +357,12 @@ class SegmentFiles:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _sums(self, segment: Segment, start: int, stop: int) -> array[int]:
-        """The sums of the groups that hold the rows `start … stop - 1`, two numbers each."""
-        offset, end = start // SUM_ROWS * SUM_LEN, sums_len(stop)
-        return array("Q", self._piece(segment, segment.sums_offset + offset, end - offset))
-
     def _rows(self, segment: Segment, start: int, stop: int) -> tuple[int, RowView, array[int]]:
         """The groups of rows that hold `start … stop - 1`: which row is their first, the rows, and their sums."""
         first = start - start % SUM_ROWS
         last = min(-(-stop // SUM_ROWS) * SUM_ROWS, segment.count)
-        sums = self._sums(segment, first, last)
+        groups = segment.sums_offset + first // SUM_ROWS * SUM_LEN
+        sums = array("Q", self._piece(segment, groups, segment.sums_offset + sums_len(last) - groups))
         if segment not in self._mended:
             rows = self._piece(segment, segment.rows_offset + first * ROW_LEN, (last - first) * ROW_LEN)
             view = memoryview(rows)
@@ -507,15 +515,26 @@ def _checks(data: Bytes, offsets: array[int], sums: array[int], at: int, upto: i
     """Whether the data of the rows `at … upto - 1` of those that `offsets` and `sums` cover is what was written: the
     sums, and the commas between what they cover. `data` begins with row `at`."""
     view = memoryview(data)
-    base = start = offsets[at]
-    for row in range(at, upto, SUM_ROWS):
-        stop = offsets[min(row + SUM_ROWS, upto)]
+    base = offsets[at]
+    borders = [offset - base for offset in offsets[at:upto:SUM_ROWS]]
+    borders.append(offsets[upto] - base)
+    # A group without a record may differ here although nothing is wrong: then each is looked at for itself.
+    expected = sums[2 * at // SUM_ROWS + 1 : 2 * -(-upto // SUM_ROWS) : 2].tolist()
+    if [xxh3_64_intdigest(view[start : stop - 1]) for start, stop in pairwise(borders)] == expected:
+        commas = b"".join([view[border - 1 : border] for border in borders[1:-1]])
+        if commas == _COMMA * (len(borders) - 2):
+            return True
+    return _checks_each(view, borders, expected)
+
+
+def _checks_each(view: memoryview, borders: list[int], expected: list[int]) -> bool:
+    """As `_checks`, where groups may have no record: they have no comma, and no sum is asked of them."""
+    for (start, stop), digest in zip(pairwise(borders), expected, strict=True):
         if stop > start:
-            if xxh3_64_intdigest(view[start - base : stop - base - 1]) != sums[2 * row // SUM_ROWS + 1]:
+            if xxh3_64_intdigest(view[start : stop - 1]) != digest:
                 return False
-            if start > base and data[start - base - 1 : start - base] != _COMMA:
+            if start > 0 and view[start - 1 : start] != _COMMA:
                 return False
-        start = stop
     return True
 
 
@@ -524,11 +543,12 @@ def _within(ranges: Ranges, row: int) -> bool:
 
 
 def _tagged(chunk: Chunk, needle: Needle) -> list[int]:
-    if chunk.tag_lens is None:
+    tag_lens = chunk.parts[2]
+    if tag_lens is None:
         return []
     data, bounds = chunk.data, chunk.bounds
     return [
         chunk.first_row + index
-        for index, size in enumerate(chunk.tag_lens)
+        for index, size in enumerate(tag_lens)
         if size and needle.accepts(bytes(data[bounds[index + 1] - 2 - size : bounds[index + 1] - 2]))
     ]

@@ -7,6 +7,7 @@ A *segment* has files of its own, named by its first seq and by the checkpoint t
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from engine.formats.header import FILE_HEADER_LEN
@@ -30,6 +31,12 @@ def parse_segment_path(path: str) -> tuple[int, int, int] | None:
 def topic_dir(topic_id: int) -> str:
     """Where a topic's segments are."""
     return f"{TOPICS_DIR}/{topic_id:016x}"
+
+
+@lru_cache(maxsize=256)
+def _stem(topic_id: int, first_seq: int, number: int) -> str:
+    """Kept for those that are being read: each read asks several times."""
+    return f"{topic_dir(topic_id)}/seg-{first_seq:020d}-{number:010d}"
 
 
 class Segment:
@@ -124,7 +131,7 @@ class Segment:
     @property
     def stem(self) -> str:
         """The path of its files without their endings."""
-        return f"{topic_dir(self.topic_id)}/seg-{self.first_seq:020d}-{self.number:010d}"
+        return _stem(self.topic_id, self.first_seq, self.number)
 
     @property
     def idx_path(self) -> str:

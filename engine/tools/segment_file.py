@@ -410,7 +410,7 @@ def records_of(look: FileLook, segment: Segment) -> Iterator[SealedRecord]:
                 for row in range(chunk.count):
                     start, stop = chunk.bounds[row], chunk.bounds[row + 1]
                     if stop > start and not within(segment.bad, chunk.first_row + row):
-                        ts = chunk.ts if isinstance(chunk.ts, int) else chunk.ts[row]
+                        ts = chunk.ts_at(row)
                         seq = segment.first_seq + chunk.first_row + row
                         yield SealedRecord(seq, ts, offset + start, bytes(chunk.data[start : stop - 1]))
 

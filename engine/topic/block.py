@@ -355,6 +355,10 @@ class Block:
             self._strides = None
         return data, bounds
 
+    def placed(self) -> tuple[Bytes, Lens, int]:
+        """As `whole`, with where the bytes begin for those who count so: record i starts at bounds[i] less that."""
+        return *self.whole(), 0
+
     def bare(self, start: int, stop: int) -> tuple[Bytes, Lens, int]:
         """Fragments without their tags for records `start … stop - 1`: bytes, bounds, and the index of their first.
 

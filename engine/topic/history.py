@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from engine.errors import StoreDamaged, StoreForeign
-from engine.formats.segment import SUM_ROWS
+from engine.formats.segment import SUM_ROWS, minus
 from engine.fragment import digits
 from engine.fs import Fs
 from engine.segment.reader import Chunk, DamagedSegment, Rows, SegmentFiles
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.topic.cache import Cache
 
 ROWS_KEPT: Final = 128
-"""Stretches of index rows that are kept (6 KiB each, at most): what topics at a cap or an age look at again."""
+"""Stretches of index rows that are kept (9 KiB each, at most): what topics at a cap or an age look at again."""
 ROWS_CHUNKED: Final = 2 * CHUNK_RECORDS
 """Rows of longer ranges are read at once, and not kept."""
 TAG_ROWS_KEPT: Final = 256
@@ -134,38 +134,51 @@ class ReadJob:
 class Part(Block):
     """Rows of a sealed block as a hot block; rows without a record (dead when they were sealed) take no bytes in it."""
 
-    __slots__ = ("_chunk", "_may_be_holed", "_tss", "queued")
+    __slots__ = ("_may_be_holed", "_offsets", "_tss", "queued")
 
     def __init__(self, segment: Segment, chunk: Chunk) -> None:
-        count, tss = chunk.count, chunk.ts
+        count = chunk.count
         self.first_seq = segment.first_seq + chunk.first_row
         self.count = count
-        self._tss = tss
-        self.first_ts = tss if isinstance(tss, int) else tss[0]
-        self.last_ts = tss if isinstance(tss, int) else tss[-1]
+        self.first_ts, self.last_ts = chunk.first_ts, chunk.last_ts
         self._may_be_holed = segment.present != segment.count
+        # A row without a record has nothing that says its time; of all others the record does.
+        self._tss = chunk.ts if self._may_be_holed or segment.bad else None
         self.live = self.live_bytes = 0
         self.shard, self.lsns, self.counts, self.segment = 0, None, None, None
         self.queued = self.open = self.sealing = False
         self.touched = True
         self.data = chunk.data
-        self._chunk = chunk
+        self._offsets: Lens = chunk.offsets
         self._bounds = self._strides = self._bare = None
-        columns = (chunk.node_lens, chunk.meta_lens, chunk.tag_lens)
-        self.node_lens, self.meta_lens, self.tag_lens = (
-            None if lens is None or not any(lens) else lens for lens in columns
-        )
+        width = 4
+        if segment.flags:
+            self.node_lens, self.meta_lens, self.tag_lens = (
+                None if lens is None or not any(lens) else lens for lens in chunk.parts
+            )
+            width += 4 * sum(lens is not None for lens in (self.node_lens, self.meta_lens, self.tag_lens))
+        else:
+            self.node_lens = self.meta_lens = self.tag_lens = None
+        if isinstance(self._tss, array):
+            width += 8
         self.tagged = self.tag_lens is not None
         self.known_tags = None
-        width = 4 + (0 if isinstance(tss, int) else 8) + sum(4 for lens in columns if lens is not None)
         self.weight = WEIGHT_FIXED + len(chunk.data) + width * count
 
     def whole(self) -> tuple[Bytes, Lens]:
+        if self._bounds is None:
+            self._bounds = self._offsets = minus(self._offsets, self._offsets[0])
         assert self.data is not None, "a part is hot"
-        return self.data, self._chunk.bounds
+        return self.data, self._bounds
+
+    def placed(self) -> tuple[Bytes, Lens, int]:
+        assert self.data is not None, "a part is hot"
+        return self.data, self._offsets, self._offsets[0]
 
     def ts_at(self, index: int) -> int:
         tss = self._tss
+        if tss is None:
+            return super().ts_at(index)
         return tss if isinstance(tss, int) else tss[index]
 
     def _keeps_bare(self, start: int, stop: int) -> bool:
@@ -174,7 +187,7 @@ class Part(Block):
 
     def _is_holed(self) -> bool:
         """Whether some row has no record."""
-        return self._may_be_holed and len(set(self._chunk.bounds)) <= self.count
+        return self._may_be_holed and len(set(self._offsets)) <= self.count
 
 
 class _Tags:
@@ -292,7 +305,7 @@ class History:
 
     @staticmethod
     def _counted(block: Block, rows: Rows, start: int, stop: int) -> int:
-        lens, tss = (rows.node_lens, rows.meta_lens, rows.tag_lens), rows.ts
+        lens, tss = rows.parts, rows.ts
         if isinstance(tss, int):
             times = (stop - start) * digits(tss)
         elif digits(tss[start]) == digits(tss[stop - 1]):
@@ -308,7 +321,7 @@ class History:
         except (StoreDamaged, OSError) as error:
             self._note(error)
             return block.last_ts
-        return rows.ts if isinstance(rows.ts, int) else rows.ts[index - rows.first_row]
+        return rows.ts_at(index - rows.first_row)
 
     def _holds(self, block: Block, index: int) -> bool:
         """Whether a row of a sealed block has a record."""

@@ -199,14 +199,15 @@ def check_records(
         return
     rows = files.rows(segment, 0, segment.count)
     for part in (rows, *chunks):
+        tss, lens = part.ts, part.parts
+        assert (part.first_ts, part.last_ts) == (part.ts_at(0), part.ts_at(part.count - 1))
         for at in range(part.count):
             row = sample.rows[part.first_row + at]
             if part.first_row + at in passed_over:
                 continue
             stride = part.bounds[at + 1] - part.bounds[at]
             assert stride == (len(row.fragment) + 1 if row.fragment else 0)
-            assert (part.ts if isinstance(part.ts, int) else part.ts[at]) == row.ts
-            lens = (part.node_lens, part.meta_lens, part.tag_lens)
+            assert (tss if isinstance(tss, int) else tss[at]) == part.ts_at(at) == row.ts
             assert tuple(0 if column is None else column[at] for column in lens) == row.parts
 
 
