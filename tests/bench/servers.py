@@ -22,6 +22,9 @@ _CPU_CLOCK = 2
 """The low bits of the id of a process's CPU clock, as clock_getcpuclockid(3) makes it; Python has it for threads only.
 """
 READY_WITHIN_S = 60.0
+NOT_PASSED = ("TOPICS_", "PYTHONDONTWRITEBYTECODE")
+"""What of our environment the daemon does not get: it is measured as it comes from a wheel, whose bytecode is compiled
+when it is installed, not at each start."""
 
 
 class BenchError(Exception):
@@ -107,7 +110,7 @@ def spawn_topicsd(directory: Path, samples: Path | None = None, options: tuple[s
         raise BenchError(f"{topicsd} is not there: make setup")
     command = [sys.executable, "-m", "tests.bench.sampled", str(samples)] if samples else [str(topicsd)]
     port = free_port()
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED)}
     directory.mkdir(parents=True, exist_ok=True)
     arguments = [*command, "--data-dir", str(directory / "data"), "--socket", "none", "--port", str(port), *options]
     with (directory / "log").open("ab") as log:
