@@ -139,6 +139,10 @@ class Commit:
 
     def write_groups(self, now_ms: int) -> None:
         """Write everything staged: all groups of the tick before anything of it is applied or answered."""
+        self._settle_touched(now_ms, self._write_staged())
+
+    def _write_staged(self) -> int:
+        """Write everything staged; how many nanoseconds that took."""
         groups = self.wal.take_groups()
         began_ns = self.clock.boot_ns()
         failure: OSError | None = None
@@ -149,7 +153,10 @@ class Commit:
             for group in groups:
                 self.wal.shards[group.shard].failed = self.wal.shards[group.shard].failed or failure
                 self.fail_shard(group.shard)
-        took_ns = self.clock.boot_ns() - began_ns if groups else 0
+        return self.clock.boot_ns() - began_ns if groups else 0
+
+    def _settle_touched(self, now_ms: int, took_ns: int) -> None:
+        """Apply and answer what has been written. An answer may be what a command waits for that stages more."""
         for index, book in enumerate(self.books):
             if book.touched:
                 touched, book.touched = book.touched, []
@@ -167,10 +174,18 @@ class Commit:
     def sync_job(self, now_ms: int) -> SyncJob | None:
         """The next sync that somebody waits for, or that is due; the driver runs it, in a thread if it likes.
 
-        Marks, parked commands and chores stage outside a turn, and a sync begins only where everything is written.
+        Marks, parked commands and chores stage outside a turn, and a sync begins only where everything is written: so
+        before what was written is answered, since a command of several steps then stages its next one.
         """
-        if self.wal.has_staged:
-            self.write_groups(now_ms)
+        job = None
+        while self.wal.has_staged:
+            took_ns = self._write_staged()
+            job = job or self._begin_sync(now_ms)
+            self._settle_touched(now_ms, took_ns)
+        return job or self._begin_sync(now_ms)
+
+    def _begin_sync(self, now_ms: int) -> SyncJob | None:
+        """The first sync that may begin; nothing is staged."""
         for index, book in enumerate(self.books):
             if book.sync_began_ms is not None or self.wal.shards[index].failed is not None:
                 continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.commands import Batch
+from engine.commands import Batch, DeleteSelector
 from engine.core import Ticket
 from engine.errors import Code, Unavailable
 from engine.limits import SYNC_WINDOW
-from engine.types import AppendResult, Durability, Reason
+from engine.types import AppendResult, DeleteResult, Durability, Reason
 from tests.core.hand import Hand, records
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
@@ -63,6 +63,24 @@ def test_what_arrives_while_a_sync_runs_waits_for_the_next_one() -> None:
     assert not two.done
     hand.sync()
     assert two.done
+
+
+def test_a_sync_begins_though_the_answer_to_what_it_covers_stages_more() -> None:
+    """A command of several steps (requeue: append, then delete) goes on in the answer to its first step. When a sync
+    comes between the request and its turn, that first step is written by `sync_job`."""
+    hand = Hand()
+    awake(hand, "steps")
+    awake(hand, "f", durability="fsync")
+    hand.core.append("f", Batch.of(["waits for a sync"]))
+    first = hand.core.append("steps", Batch.of(["second"]))
+    deleted: list[Ticket[DeleteResult]] = []
+    first.on_done = lambda _: deleted.append(hand.core.delete("steps", DeleteSelector(seqs=(1,))))
+    job = hand.core.sync_job()
+    assert job is not None
+    assert (first.done, deleted[0].done) == (True, True)
+    hand.sync_end(job)
+    hand.sync()
+    assert (hand.read("steps"), hand.read("f")) == (["second"], ["first", "waits for a sync"])
 
 
 def test_disk_writes_go_on_being_acked_while_a_sync_runs() -> None:
