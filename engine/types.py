@@ -184,8 +184,8 @@ class Match(msgspec.Struct, frozen=True):
         return tag == self.value if self.op == "Eq" else tag.startswith(self.value)
 
 
-def parse_match(value: object) -> Match:
-    """Read a §6 filter: `["tag","Eq","x"]`, `["tag","Glob","x*"]`, `"x"` or `"x*"`."""
+def parse_match(value: object, field: str = "match") -> Match:
+    """Read a §6 filter: `["tag","Eq","x"]`, `["tag","Glob","x*"]`, `"x"` or `"x*"`; `field` is what it is called."""
     if isinstance(value, str):
         value = ["tag", "Glob" if value.endswith("*") else "Eq", value]
     match value:
@@ -193,7 +193,7 @@ def parse_match(value: object) -> Match:
             return Match("Eq", text)
         case ["tag", "Glob", str(text)] if text.endswith("*") and "*" not in text[:-1]:
             return Match("Glob", text[:-1])
-    raise invalid('match must be ["tag","Eq","x"], ["tag","Glob","x*"], "x" or "x*"', "match")
+    raise invalid(f'{field} must be ["tag","Eq","x"], ["tag","Glob","x*"], "x" or "x*"', field)
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):

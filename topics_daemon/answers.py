@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.errors import STATUS, Code, TopicsError
-from topics_daemon.head import Head
+from topics_daemon.head import Head, wants_lines
 
 JSON: Final = b"application/json"
 NDJSON: Final = b"application/x-ndjson"
@@ -135,6 +135,23 @@ def json_answer(
         value["warnings"] = warnings
     value.setdefault("performance", {})["server_total_ms"] = elapsed_ms(started_ns)
     return respond(head, status, msgspec.json.encode(value))
+
+
+def list_answer(
+    head: Head, shown: dict[str, Any], following: str | None, warnings: list[str], started_ns: int
+) -> bytes:
+    """A page of a list, whose rows are the last member of `shown`; for who wants NDJSON they are a line each.
+
+    `following` is the cursor of the next page, if there is one.
+    """
+    page: dict[str, Any] = {} if following is None else {"next_cursor": following}
+    if not wants_lines(head):
+        return json_answer(head, 200, {**shown, **page}, warnings, started_ns)
+    if warnings:
+        page["warnings"] = warnings
+    *_, rows = shown.values()
+    lines = [msgspec.json.encode(row) for row in (*rows, {"$page": page})]
+    return respond(head, 200, b"\n".join(lines) + b"\n", NDJSON)
 
 
 def warnings_tail(warnings: list[str] | None) -> bytes:

@@ -276,7 +276,7 @@ def _decode_write_again(body: bytes, error: Exception) -> tuple[WriteIn, list[st
     hidden = False
     try:
         if isinstance(error, UnicodeDecodeError):
-            raise invalid("tag, node and keys must not hold lone surrogates") from error
+            raise invalid("tag, node and keys must not hold lone surrogates", "records") from error
         if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
             # Perhaps only for a lone surrogate escape, which is the writer's business. Once more without them.
             masked = _hide_lone_surrogates(body) if b"\\u" in body else body
@@ -294,7 +294,7 @@ def _decode_write_again(body: bytes, error: Exception) -> tuple[WriteIn, list[st
     except (msgspec.MsgspecError, RecursionError) as final:
         raise _refusal(final) from final
     except UnicodeDecodeError as final:
-        raise invalid("tag, node and keys must not hold lone surrogates") from final
+        raise invalid("tag, node and keys must not hold lone surrogates", "records") from final
 
 
 def _decode_write_leniently(body: bytes) -> tuple[WriteIn, list[str]]:

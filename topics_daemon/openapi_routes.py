@@ -104,6 +104,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         about="the pins by id: where their files are, and until when; `page_size` (100, at most 1000), `cursor`",
         query=_PAGED,
         gives={200: openapi_answers.Exports},
+        lines=True,
     ),
     ("DELETE", "/v0/admin/exports/:param"): Operation(
         about="let go of a pin", gives={200: openapi_answers.Unpinned}, param="id"
@@ -117,6 +118,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
             *_PAGED,
         ),
         gives={200: openapi_answers.Routers},
+        lines=True,
     ),
     ("GET", "/v0/routers/:param"): Operation(
         about="a router and how far it is: `cursor`, `lag`, `forwarded_total`, `blocked`",
@@ -142,7 +144,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         param="router",
     ),
     ("GET", "/v0/topics"): Operation(
-        about="topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
+        about="topics by name; `prefix`, `page_size` (100, at most 1000), `cursor`; in NDJSON too, as all lists",
         query=(_PREFIX, *_PAGED),
         gives={200: openapi_answers.Topics},
         lines=True,
@@ -241,6 +243,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
             Param("cursor", _TEXT, "the `next_cursor` of the page before"),
         ),
         gives={200: openapi_answers.Leases},
+        lines=True,
         refuses=(409,),
     ),
     ("GET", "/v0/topics/:topic/work"): Operation(
@@ -265,6 +268,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         about="cursors of a topic by name; `prefix`, `page_size` (100, at most 1000), `cursor`",
         query=(_PREFIX, *_PAGED),
         gives={200: openapi_answers.Cursors},
+        lines=True,
     ),
     ("GET", "/v0/topics/:topic/cursors/:param"): Operation(
         about="a reader's place: `seq`, `epoch`, `lag`, `updated_ts`",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached, ReadJob
+from engine.types import Page, Reason, Tombstone
 from topics_daemon.answers import RETRY_AFTER_S
 from topics_daemon.exchange import OneWay
 from topics_daemon.readers import Asking
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 ABORT_AFTER_S: Final = 2.0
 """How long a stream that was ended may take to send what it has."""
+
+
+def _cursor_behind(page: Page, tombstone: Tombstone) -> int:
+    """The cursor once a tombstone is told: behind the gap, or where a topic that was made anew is read from."""
+    return page.from_seq if tombstone.reason == Reason.RECREATED else min(tombstone.gap_to, page.next_from_seq)
 
 
 class Stream(OneWay):
@@ -209,7 +215,7 @@ class Stream(OneWay):
         place.epoch = page.epoch
         place.head = page.head_seq
         if page.tombstone is not None:
-            place.cursor = min(page.tombstone.gap_to, page.next_from_seq)
+            place.cursor = _cursor_behind(page, page.tombstone)
             parts.append(self.said(b"tombstone", tombstone_shown(name, page)))
         place.cursor = page.next_from_seq
         if frame.payload is not None:

@@ -22,8 +22,8 @@ from msgspec import Raw
 
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
-from topics_daemon.answers import error_shown
-from topics_daemon.decode import PublishIn, decode, read_members, read_publish, write_of
+from topics_daemon.answers import error_shown, warnings_tail
+from topics_daemon.decode import PublishIn, check_names, decode, read_members, read_publish, write_of
 from topics_daemon.exchange import Exchange, Streaming, run
 from topics_daemon.head import Content, Head
 from topics_daemon.keys import Scope
@@ -177,7 +177,10 @@ class Commands:
             if op is not None:
                 self._run(op, request_id, members)
             elif name == "ping":
-                socket.send(b'{"op":"pong",%b"ts":%d}' % (request_id, socket.daemon.engine.now()))
+                unknown: list[str] = []
+                check_names(members, frozenset(), unknown)
+                pong = (request_id, socket.daemon.engine.now(), warnings_tail(unknown))
+                socket.send(b'{"op":"pong",%b"ts":%d%b}' % pong)
             elif name == "subscribe":
                 self._subscribe(request_id, members)
             elif name == "unsubscribe":

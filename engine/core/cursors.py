@@ -90,7 +90,7 @@ class Cursors:
     ) -> Ticket[CursorPut]:
         """Set a cursor. 409 when the one before does not stand at `if_seq`, or the topic is not of that epoch."""
         check_topic_name(topic)
-        check_topic_name(name, "name")
+        check_topic_name(name, "cursor")
         for field, value in (("seq", seq), ("if_seq", if_seq)):
             if value is not None and not 0 <= value <= U64_MAX:
                 raise invalid(f"{field} must be between 0 and {U64_MAX}", field)
@@ -99,7 +99,7 @@ class Cursors:
     def drop(self, topic: str, name: str) -> Ticket[bool]:
         """Take a cursor away; the answer is whether there was one."""
         check_topic_name(topic)
-        check_topic_name(name, "name")
+        check_topic_name(name, "cursor")
         return self._taken(topic, partial(self._drop, topic, name))
 
     def get(self, topic: str, name: str) -> CursorState:
@@ -107,7 +107,7 @@ class Cursors:
         slot = self._core.catalog.reader(topic)
         place = (slot.cursors or {}).get(name)
         if place is None:
-            check_topic_name(name, "name")
+            check_topic_name(name, "cursor")
             raise Refused(Code.NOT_FOUND, f"topic {topic!r} has no cursor {name!r}", {"topic": topic, "cursor": name})
         return _shown(slot, name, place)
 

@@ -34,6 +34,9 @@ def invalid_requests_name_the_field(api: Api) -> None:
     ):
         detail = api.refused("POST", f"/v0/topics/{topic}{tail}", body, status=400, code="invalid_request")
         same(detail.get("field"), field, f"detail.field for {body}")
+    router = {"source": topic, "dest": api.topic(), "filter": 5}
+    detail = api.refused("PUT", f"/v0/routers/{topic}", router, status=400, code="invalid_request")
+    same(detail.get("field"), "filter", "detail.field of a router")
     detail = api.refused("PUT", f"/v0/topics/{topic}", {"ttl_ms": -1}, status=400, code="invalid_request")
     same(detail.get("field"), "ttl_ms", "detail.field")
 

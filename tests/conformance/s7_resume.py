@@ -166,6 +166,21 @@ def a_recreated_topic_is_a_tombstone(api: Api) -> None:
 
 
 @case("7 loss")
+def the_id_of_a_recreated_topic_loses_nothing(api: Api) -> None:
+    """`recreated`: reading goes on from `earliest_seq`, which is where the tombstone's id stands."""
+    topic = api.topic()
+    api.write(topic, 1, 2, 3)
+    api.delete(topic, before_seq=2)
+    with watch(api, {topic: {"from_seq": 99}}) as stream:
+        event = stream.next_named("tombstone")
+        part(event.data, {"reason": "recreated", "gap_from": 1, "gap_to": 3}, "tombstone")
+        same(decoded_id(event), {topic: 1}, "id of the tombstone")
+        same(decoded_id(stream.next_named("record")), {topic: 3}, "id of the records")
+    with watch(api, {topic: {"from_seq": decoded_id(event)[topic]}}) as stream:
+        same(datas(stream, 2), [2, 3], "a session of its own from that id")
+
+
+@case("7 loss")
 def a_dropped_topic_ends_alone(api: Api) -> None:
     """`topic-deleted`: `{topic, head_seq, reason:"deleted"}`; ends that topic only."""
     one, two = api.topic(), api.topic()

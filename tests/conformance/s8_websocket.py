@@ -179,6 +179,8 @@ def unknown_fields_are_said(api: Api) -> None:
     with Socket(api) as socket:
         ack = socket.ask("publish", topic=topic, records=[{"data": 1}], newer=True)
         same(ack["warnings"], ["unknown field newer"], "warnings")
+        same(socket.ask("ping", newer=True)["warnings"], ["unknown field newer"], "warnings of a pong")
+        holds("warnings" not in socket.ask("ping"), "a warning for nothing")
 
 
 @case("8 websocket")

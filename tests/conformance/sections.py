@@ -10,6 +10,7 @@ from tests.conformance import (
     s1_bytes,
     s1_errors,
     s1_http,
+    s1_lists,
     s1_requests,
     s2_config,
     s4_write,
@@ -30,6 +31,7 @@ from tests.conformance.kit import CASES, Case
 FILES = (
     s1_requests,
     s1_http,
+    s1_lists,
     s1_bytes,
     s1_errors,
     s2_config,

@@ -10,7 +10,7 @@ from engine.core import Ticket
 from engine.core.cursors import CursorPut
 from engine.names import check_topic_name, is_topic_name
 from engine.types import U64_MAX
-from topics_daemon.answers import json_answer
+from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
@@ -79,7 +79,7 @@ def get_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     """`GET /v0/topics/:t/cursors/:name`."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
-    check_topic_name(head.param, "name")
+    check_topic_name(head.param, "cursor")
     cursor = daemon.engine.cursors.get(head.name, head.param)
     return json_answer(head, 200, cursor._asdict(), warnings, started_ns)
 
@@ -96,7 +96,6 @@ def list_cursors(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     after = read_list_cursor(query["cursor"], is_topic_name) if "cursor" in query else ""
     prefix = query.get("prefix", "")
     found = [one for one in daemon.engine.cursors.all(head.name) if one.name > after and one.name.startswith(prefix)]
-    answer: dict[str, Any] = {"topic": head.name, "cursors": [one._asdict() for one in found[:size]]}
-    if len(found) > size:
-        answer["next_cursor"] = list_cursor(found[size - 1].name)
-    return json_answer(head, 200, answer, warnings, started_ns)
+    following = list_cursor(found[size - 1].name) if len(found) > size else None
+    shown = {"topic": head.name, "cursors": [one._asdict() for one in found[:size]]}
+    return list_answer(head, shown, following, warnings, started_ns)

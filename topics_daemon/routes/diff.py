@@ -78,16 +78,17 @@ def page_answer(head: Head, name: bytes, page: Page, warnings: list[str], starte
     return b"".join([first, *pieces, tail])
 
 
-def lines_answer(head: Head, page: Page) -> bytes:
+def lines_answer(head: Head, page: Page, warnings: list[str]) -> bytes:
     """The whole NDJSON answer for a page: tombstone, records, and where they end."""
     first = b"" if page.tombstone is None else b'{"$tombstone":%b}\n' % tombstone_json(page.tombstone)
-    last = b'{"$page":{"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,"epoch":%d}}\n' % (
+    last = b'{"$page":{"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"lag":%d,"epoch":%d%b}}\n' % (
         page.next_from_seq,
         page.head_seq,
         page.earliest_seq,
         _BOOL[page.caught_up],
         page.lag,
         page.epoch,
+        warnings_tail(warnings),
     )
     return respond(head, 200, b"".join([first, *page.pieces, last]), NDJSON)
 
@@ -163,7 +164,7 @@ class Poll(LongPoll):
             return
         self._stop()
         if self._request.lines:
-            self.finish(lines_answer(self.head, page))
+            self.finish(lines_answer(self.head, page, self._warnings))
         else:
             self.finish(
                 page_answer(self.head, self._name.encode("ascii"), page, self._warnings, self.started_ns),
@@ -225,7 +226,7 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
         return None
     if lines:
-        return lines_answer(head, page)
+        return lines_answer(head, page, warnings)
     return page_answer(head, head.name_bytes, page, warnings, started_ns)
 
 
@@ -450,6 +451,8 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
         if part.node is None:
             part.node = read.node
         requests[name] = page_request(part, daemon.limits)
+    if any(part.wait_ms is not None for part in read.topics.values()):
+        warnings.append("unknown field topics[].wait_ms")
     max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
     min_bytes = min(in_range(read.min_bytes, "min_bytes", 1), max_bytes)
     wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)

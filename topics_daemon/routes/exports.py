@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from engine.errors import TopicsError, invalid
 from engine.names import check_topic_name, is_topic_name
-from topics_daemon.answers import json_answer
+from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
@@ -88,10 +88,8 @@ def list_pins(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
     size = page_size(head.query, daemon.limits)
     after = read_list_cursor(head.query["cursor"], is_topic_name) if "cursor" in head.query else ""
     found = sorted((pin for pin in daemon.exports.listed() if pin.id > after), key=lambda pin: pin.id)
-    answer: dict[str, Any] = {"exports": msgspec.to_builtins(found[:size])}
-    if len(found) > size:
-        answer["next_cursor"] = list_cursor(found[size - 1].id)
-    return json_answer(head, 200, answer, warnings, started_ns)
+    following = list_cursor(found[size - 1].id) if len(found) > size else None
+    return list_answer(head, {"exports": msgspec.to_builtins(found[:size])}, following, warnings, started_ns)
 
 
 def unpin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:

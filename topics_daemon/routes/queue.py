@@ -23,7 +23,7 @@ from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack
 from engine.queue.job import lease_text, parse_leases
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
-from topics_daemon.answers import OK_JSON, json_answer, respond, warnings_tail
+from topics_daemon.answers import OK_JSON, json_answer, list_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entries
 from topics_daemon.decode import check_names, decode
@@ -411,7 +411,5 @@ def leases(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
             row["lease_id"] = lease_text(lease.lease_id)
         row["deadline"], row["deliveries"] = lease.deadline, lease.deliveries
         rows.append(row)
-    answer: dict[str, Any] = {"leases": rows}
-    if len(found) > limit:
-        answer["next_cursor"] = str(rows[-1]["seq"])
-    return json_answer(head, 200, answer, warnings, started_ns)
+    following = str(rows[-1]["seq"]) if len(found) > limit else None
+    return list_answer(head, {"leases": rows}, following, warnings, started_ns)

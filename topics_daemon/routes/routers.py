@@ -13,7 +13,7 @@ from engine.errors import Code, Refused, TopicsError
 from engine.names import is_router_name
 from engine.routers.router import RouterSpec, filter_shown
 from engine.types import parse_match
-from topics_daemon.answers import json_answer
+from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.auth import Caller, forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
@@ -111,7 +111,7 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         preserve_node=read.preserve_node,
         preserve_tag=read.preserve_tag,
         create_dest=read.create_dest,
-        filter=None if read.filter is None else parse_match(read.filter),
+        filter=None if read.filter is None else parse_match(read.filter, "filter"),
         allow_cycle=read.allow_cycle,
         guarantee=read.guarantee,
     )
@@ -175,10 +175,8 @@ def list_routers(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     found = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
     daemon.drain(*(state.dest for state in found[0]))
     states, more = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
-    answer: dict[str, Any] = {"routers": [state_shown(state) for state in states]}
-    if more:
-        answer["next_cursor"] = list_cursor(states[-1].router)
-    return json_answer(head, 200, answer, warnings, started_ns)
+    following = list_cursor(states[-1].router) if more else None
+    return list_answer(head, {"routers": [state_shown(state) for state in states]}, following, warnings, started_ns)
 
 
 def _ends(state: RouterState) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -209,13 +209,11 @@ def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
 def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
     if head.length > body_bytes_max:
         raise payload_too_large(body_bytes_max)
-    if route.body is Body.IGNORED:
-        return
     if not head.framed:
         if route.body is Body.REQUIRED:
             raise Refused(Code.LENGTH_REQUIRED, "this request needs a body, and a Content-Length that says how long")
         return
-    if not head.has_body and head.content is Content.NONE:
+    if not head.has_body and (head.content is Content.NONE or route.body is Body.IGNORED):
         return
     if head.content not in route.kinds:
         names = ", ".join(NAMES[kind] for kind in sorted(route.kinds))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from engine.core import Ticket
 from engine.names import is_topic_name
 from engine.types import TopicDropped, TopicPut, TopicState
-from topics_daemon.answers import NDJSON, json_answer, respond
+from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.decode import check_names, decode_changes
 from topics_daemon.exchange import Exchange
-from topics_daemon.head import Head, wants_lines
+from topics_daemon.head import Head
 from topics_daemon.routes.asked import check_config_names, flag, list_cursor, page_size, read_list_cursor
 
 if TYPE_CHECKING:
@@ -141,15 +139,8 @@ def list_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     daemon.drain(*(state.topic for state in states))
     states, following = _listed(daemon, ranges, size, after)
     rows = [_row(state) for state in states]
-    page: dict[str, Any] = {}
-    if following is not None:
-        page["next_cursor"] = list_cursor(following)
-    if wants_lines(head):
-        encode = msgspec.json.encode
-        lines = [encode(row) for row in rows]
-        lines.append(encode({"$page": page}))
-        return respond(head, 200, b"\n".join(lines) + b"\n", NDJSON)
-    return json_answer(head, 200, {"topics": rows, **page}, warnings, started_ns)
+    cursor = None if following is None else list_cursor(following)
+    return list_answer(head, {"topics": rows}, cursor, warnings, started_ns)
 
 
 def _listed(daemon: Daemon, ranges: Sequence[str], size: int, after: str) -> tuple[list[TopicState], str | None]:

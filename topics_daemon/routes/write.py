@@ -315,7 +315,9 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     for name in bodies:
         head.caller.check(check_topic_name(name, "topics"))
     # Everything is read before anything is done: one part that is forbidden refuses the whole request.
-    parts = {name: _read_part(daemon, head, text, node) for name, text in bodies.items()}
+    # A key is the topic's, so the one of the header stands for every part that has none of its own.
+    key = None if head.idempotency_key is None else check_key(head.idempotency_key, daemon.limits)
+    parts = {name: _read_part(daemon, head, text, node, key) for name, text in bodies.items()}
     exchange = ManyExchange(connection, head, started_ns)
     exchange.answers, exchange.errors, exchange.writes = {}, {}, {}
     exchange.ticks, exchange.warnings = [0, 0], warnings
@@ -341,7 +343,7 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
         daemon.follow(ticket, _answerer(exchange, name))
 
 
-def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None) -> Write | TopicsError:
+def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None) -> Write | TopicsError:
     """The write to one of several topics, or why it cannot be read; raises what refuses the whole request."""
     try:
         write = decode_write(text, daemon.limits, node)
@@ -351,6 +353,8 @@ def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None) -> Wri
         return daemon.pressed()
     if write.config is not None:
         _check_config(head.caller, write.config)
+    if write.key is None:
+        write.key = key
     return write
 
 
