@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from topics_cli.listing import Column
-from topics_cli.output import TABLE
+from topics_cli.output import API_FORMS, JSON, TABLE
 from topics_cli.session import Session
 from topics_cli.talk import columns, escape, speaks_utf8
 
@@ -70,6 +71,9 @@ def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:
     if picked is not None:
         session.out.line(picked[0])
         return
+    if session.out.form in API_FORMS:
+        session.out.line(json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":")))
+        return
     if not wants_table(session):
         for name, value in pairs:
             session.out.line(f"{name}\t{value}")
@@ -82,6 +86,16 @@ def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:
     for name, value in pairs:
         table.add_row(_cell(name), _cell(value))
     _print(session, table)
+
+
+def show_objects(session: Session, objects: list[dict[str, Any]]) -> None:
+    """Show things of our own as JSON: an array, or a line each."""
+    lines = [json.dumps(thing, ensure_ascii=False, separators=(",", ":")) for thing in objects]
+    if session.out.form == JSON:
+        session.out.line("[" + ",".join(lines) + "]")
+        return
+    for line in lines:
+        session.out.line(line)
 
 
 def counted(count: int, what: str, many: str = "") -> str:

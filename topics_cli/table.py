@@ -404,7 +404,7 @@ COMMANDS: dict[str, Command] = {
                 ),
                 Argument("NAME", "Name of a context.", required=False),
             ),
-            options=(_JSON,),
+            options=(_DRY_RUN, _JSON),
             examples=(
                 "topics context set prod --url http://10.0.0.5:4000 --key-file ~/.topics-key",
                 "topics context use prod",

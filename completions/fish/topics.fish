@@ -420,6 +420,7 @@ complete -c topics -n '__topics_in bench' -l prefix -d 'Beginning of the topics\
 complete -c topics -n '__topics_in bench' -l prometheus -d 'Meanwhile give metrics at http://127.0.0.1:PORT.' -x
 complete -c topics -n '__topics_in bench' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at bench 0' -a 'write read tail queue'
+complete -c topics -n '__topics_in context' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'
 complete -c topics -n '__topics_at completions 0' -a 'bash zsh fish'

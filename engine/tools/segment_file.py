@@ -169,6 +169,7 @@ class FileLook:
         if kind is FileKind.SEGMENT_INDEX:
             self._rest(Kind.DAMAGED if self.findings else Kind.GOOD)
         else:
+            self.facts["data_check"] = "stored {:016x}, computed {:016x}".format(*self._whole_check())
             self._row_spans(segment, bad, self._deleted(stem, segment))
 
     def _info(self, name: str, offset: int) -> SegmentInfo | None:
@@ -267,6 +268,11 @@ class FileLook:
                     add_span(self.spans, kind, offset, min(length, self._size - offset))
                     offset += length
 
+    def _whole_check(self) -> tuple[int, int]:
+        """The check over all of the data: as it is stored behind it, and as it is."""
+        length = max(self._size - FILE_HEADER_LEN - CHECK_LEN, 0)
+        return data_check(self.fs, self._handle, FILE_HEADER_LEN, length)
+
     def _alone(self, kind: FileKind) -> None:
         """Without an index that can be believed: the check over all of the data is what is left."""
         if kind is FileKind.SEGMENT_INDEX:
@@ -274,7 +280,7 @@ class FileLook:
             self._rest(Kind.DAMAGED)
             return
         length = self._size - FILE_HEADER_LEN - CHECK_LEN
-        stored, computed = data_check(self.fs, self._handle, FILE_HEADER_LEN, max(length, 0))
+        stored, computed = self._whole_check()
         self.facts |= {"data_bytes": max(length, 0), "index": "missing or damaged: the data was checked as a whole"}
         good = length >= 0 and stored == computed
         if not good:

@@ -248,3 +248,21 @@ def test_help_is_a_word_too_and_lists_whole_summaries(shared: Daemon) -> None:
     assert shared.ok("help", "serve").startswith(b"usage: topicsd ")
     assert shared.run("help", "wriet").stderr.endswith(b"did you mean write?\n")
     assert b"""--exec './mail.sh "$TOPICS_TAG"'\n""" in shared.ok("help", "tail"), "an example is not folded"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["errors"], ["doctor"], ["context", "ls"], ["version"], ["ls"], ["router", "ls"], ["status"]],
+    ids=" ".join,
+)
+def test_json_is_one_value_and_ndjson_a_value_a_line(shared: Daemon, words: list[str]) -> None:
+    json.loads(shared.ok(*words, "-o", "json"))
+    for line in shared.ok(*words, "-o", "ndjson").splitlines():
+        assert isinstance(json.loads(line), dict)
+
+
+def test_a_queue_that_would_retry_for_ever_is_warned_of(shared: Daemon, topic: str) -> None:
+    done = shared.run("create", topic, "--type", "queue", "--max-deliveries", "2")
+    assert (done.returncode, b"warning: without --dead-letter" in done.stderr) == (0, True)
+    words = ["create", f"{topic}-b", "--type", "queue", "--max-deliveries", "2", "--dead-letter", f"{topic}-dead"]
+    assert shared.run(*words).stderr == b""

@@ -45,7 +45,7 @@ def test_contexts_are_listed_changed_and_dropped(home: Path) -> None:
     _topics(home, "context", "set", "a", "--url", "http://127.0.0.1:1", "--key-file", "key", cwd=home.parent)
     _topics(home, "context", "set", "b", "--socket", 'quo"te\\d')
     _topics(home, "context", "use", "b")
-    listed = [json.loads(line) for line in _topics(home, "context", "ls", "--json").stdout.splitlines()]
+    listed = json.loads(_topics(home, "context", "ls", "--json").stdout)
     assert listed == [
         {"name": "a", "used": False, "url": "http://127.0.0.1:1", "key_file": str(home.parent / "key")},
         {"name": "b", "used": True, "socket": str(home.parent / 'quo"te\\d')},
@@ -82,3 +82,15 @@ def test_a_file_that_is_broken_is_said_and_never_passed_over(home: Path, text: s
     assert done.returncode == 78
     assert b"contexts.toml" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_dry_run_of_contexts_changes_nothing(home: Path) -> None:
+    assert _topics(home, "context", "set", "a", "--url", "http://127.0.0.1:1", "--dry-run").returncode == 0
+    assert _topics(home, "context", "ls", "-o", "json").stdout == b"[]\n"
+    _topics(home, "context", "set", "a", "--url", "http://127.0.0.1:1")
+    assert _topics(home, "context", "drop", "a", "--dry-run").stdout == b"a\twould be dropped\n"
+    listed = b'{"name":"a","used":false,"url":"http://127.0.0.1:1"}'
+    assert _topics(home, "context", "ls", "-o", "json").stdout == b"[" + listed + b"]\n"
+    assert _topics(home, "context", "ls", "-o", "ndjson").stdout == listed + b"\n"
+    shown = _topics(home, "context", "show", "a", "--json").stdout
+    assert shown == b'{"socket":"-","url":"http://127.0.0.1:1","key_file":"-"}\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,12 @@ def test_any_bytes_are_read_to_their_end(files: Files, name: str) -> None:
     for _ in range(40):
         path.write_bytes(hurt(whole, rng))
         look(path)
+
+
+def test_the_check_over_all_of_the_data_is_shown_as_stored_and_as_computed(files: Files) -> None:
+    told = look(files.data)[0].facts["data_check"]
+    stored, computed = re.fullmatch(r"stored ([0-9a-f]{16}), computed ([0-9a-f]{16})", told).groups()  # type: ignore[union-attr]  # it fits, or the test fails
+    assert stored == computed
+    flip(files.data, 100)
+    assert look(files.data)[0].facts["data_check"] != told
+    assert look(files.data)[0].facts["data_check"].startswith(f"stored {stored}, computed ")

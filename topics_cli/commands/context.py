@@ -10,7 +10,8 @@ from typing import Any, Final
 from topics_cli import exits
 from topics_cli.exits import Failure, usage
 from topics_cli.listing import Column
-from topics_cli.screen import show_pairs, show_rows
+from topics_cli.output import API_FORMS
+from topics_cli.screen import show_objects, show_pairs, show_rows
 from topics_cli.session import Session
 from topics_cli.where import PLACE_KEYS, contexts_path, find, read_contexts
 
@@ -46,15 +47,19 @@ def context(session: Session, values: dict[str, Any]) -> int:
     else:
         del contexts[name]
         used = "" if used == name else used
+    if values["dry_run"]:
+        change = {"set": "written", "use": "used", "drop": "dropped"}[action]
+        session.out.line(f"{name}\twould be {change}")
+        return exits.DONE
     _write(path, contexts, used)
     session.talk.note(f"topics: {path}: {used or 'no context'} is in use")
     return exits.DONE
 
 
 def _list(session: Session, contexts: dict[str, dict[str, str]], used: str) -> None:
-    if session.out.form in ("json", "ndjson"):
-        for name, place in sorted(contexts.items()):
-            session.out.line(json.dumps({"name": name, "used": name == used, **place}, separators=(",", ":")))
+    if session.out.form in API_FORMS:
+        objects = [{"name": name, "used": name == used, **place} for name, place in sorted(contexts.items())]
+        show_objects(session, objects)
         return
     heads = [Column("USED"), Column("NAME"), Column("WHERE"), Column("KEY FILE")]
     rows = [

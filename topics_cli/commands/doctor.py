@@ -22,7 +22,7 @@ from topics_cli.exits import Failure, usage
 from topics_cli.findings import brief_size
 from topics_cli.listing import Column
 from topics_cli.output import API_FORMS
-from topics_cli.screen import counted, show_rows
+from topics_cli.screen import counted, show_objects, show_rows
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_duration
@@ -207,8 +207,7 @@ def _clock(now: Reading) -> Check:
 
 def _show(session: Session, checks: list[Check]) -> None:
     if session.out.form in API_FORMS:
-        for check in checks:
-            session.out.line(json.dumps(check._asdict(), ensure_ascii=False, separators=(",", ":")))
+        show_objects(session, [check._asdict() for check in checks])
         return
     show_rows(
         session,

@@ -8,23 +8,30 @@ from engine.errors import RETRYABLE, STATUS, Code
 from topics_cli import exits
 from topics_cli.exits import Failure
 from topics_cli.listing import Column
-from topics_cli.screen import show_rows
+from topics_cli.output import API_FORMS
+from topics_cli.screen import show_objects, show_rows
 from topics_cli.session import Session
 
 
 def errors(session: Session, values: dict[str, Any]) -> int:
     """Show all codes, or the one that was asked for."""
     wanted = values["code"]
-    rows: list[list[str]] = []
-    for number, meaning in exits.MEANINGS.items():
-        if wanted in (None, str(number)):
-            rows.append([str(number), "exit code", meaning])
-    for code in Code:
-        if wanted in (None, code.value):
-            again = "; the same request may succeed later" if code in RETRYABLE else ""
-            rows.append([code.value, f"HTTP {STATUS[code]}", f"exit code {_exit_of(code)}{again}"])
-    if not rows:
+    numbers = [number for number in exits.MEANINGS if wanted in (None, str(number))]
+    codes = [code for code in Code if wanted in (None, code.value)]
+    if not numbers and not codes:
         raise Failure(f"there is no code {wanted}", "not_found", "topics errors lists them", exits.NOTHING)
+    if session.out.form in API_FORMS:
+        objects: list[dict[str, Any]] = [{"exit_code": number, "meaning": exits.MEANINGS[number]} for number in numbers]
+        objects += [
+            {"code": code.value, "status": STATUS[code], "exit_code": _exit_of(code), "retryable": code in RETRYABLE}
+            for code in codes
+        ]
+        show_objects(session, objects)
+        return exits.DONE
+    rows = [[str(number), "exit code", exits.MEANINGS[number]] for number in numbers]
+    for code in codes:
+        again = "; the same request may succeed later" if code in RETRYABLE else ""
+        rows.append([code.value, f"HTTP {STATUS[code]}", f"exit code {_exit_of(code)}{again}"])
     show_rows(session, [Column("CODE"), Column("WHAT"), Column("MEANING")], rows)
     return exits.DONE
 

@@ -59,6 +59,10 @@ def create(session: Session, values: dict[str, Any]) -> int:
         if values["must_be_new"]:
             raise Failure(f"topic {topic} exists", "topic_exists", "drop it first, or leave --must-be-new out")
         return _exists(session, topic, config, there)
+    if config.get("max_deliveries") and not config.get("dead_letter"):
+        session.talk.note(
+            "topics: warning: without --dead-letter a job is tried again for ever, whatever --max-deliveries"
+        )
     return _put(session, topic, config)
 
 
