@@ -348,13 +348,18 @@ def _fish_option(command: Command | None, option: Option) -> str:
 
 
 _FISH = """{made}
-# The words before the cursor that are no options and no values of options: the command and its arguments.
-function __topics_plain
+# Puts the words before the cursor that are no options and no values of options (the command and its arguments) into
+# __topics_words. fish asks for them for each line of this file, so they are kept while the line is the same.
+function __topics_read
+    set -l line (commandline -opc)
+    set -l key (string join \\x1f -- $line)
+    test "$key" = "$__topics_key"; and return
+    set -g __topics_key $key
     set -l valued {valued}
     set -l plain
     set -l skip 0
     set -l ended 0
-    for word in (commandline -opc)[2..]
+    for word in $line[2..]
         if test $skip = 1
             set skip 0
         else if test $ended = 0; and test "x$word" = x--
@@ -371,31 +376,36 @@ function __topics_plain
             end
         end
     end
-    string join \\n -- $plain
+    set -g __topics_words $plain
 end
 
 function __topics_wants_command
-    test (count (__topics_plain)) = 0
+    __topics_read
+    not set -q __topics_words[1]
 end
 
 function __topics_in
-    set -l plain (__topics_plain)
-    test "$plain[1]" = $argv[1]
+    __topics_read
+    test "$__topics_words[1]" = $argv[1]
 end
 
 function __topics_at # command, place, and whether there may be more
-    set -l plain (__topics_plain)
-    test "$plain[1]" = $argv[1]; or return 1
-    set -l place (math (count $plain) - 1)
+    __topics_read
+    test "$__topics_words[1]" = $argv[1]; or return 1
+    set -l place (math (count $__topics_words) - 1)
     test $place = $argv[2]; or test "$argv[3]" = more -a $place -gt $argv[2]
 end
 
 function __topics_names # topics or queues, asked of the daemon that the line names
     set -l where
-    set -l words (commandline -opc)
-    for at in (seq (count $words))
-        if contains -- $words[$at] {where}
-            set -a where $words[$at] $words[(math $at + 1)]
+    set -l takes 0
+    for word in (commandline -opc)
+        if test $takes = 1
+            set -a where $word
+            set takes 0
+        else if contains -- $word {where}
+            set -a where $word
+            set takes 1
         end
     end
     set -l asked timeout {wait} topics -q --retry-for 0 $where ls -t '{{topic}} {{type}}'
