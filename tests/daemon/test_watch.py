@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -46,6 +48,28 @@ def test_backlog_then_caught_up_then_live_in_this_order(daemon: DaemonProcess) -
         name, data, _ = events.next()
         assert name == "record"
         assert (data["from_seq"], data["to_seq"], data["head_seq"]) == (3, 4, 4)
+
+
+@pytest.mark.parametrize("first", ["write", "hang up"])
+def test_what_is_written_as_a_reader_hangs_up_waits_for_its_next_stream(daemon: DaemonProcess, first: str) -> None:
+    """The daemon stands still meanwhile, so it meets the write and the end of the stream in one turn of its loop."""
+    name = first.replace(" ", "-")
+    daemon.write(name, 1)
+    url = watch(daemon, {name: {}})
+    for number in range(2, 12):
+        with Events(daemon, url) as events, daemon.wire() as wire:
+            while events.next()[0] != "caught-up":
+                pass
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+            if first == "write":
+                wire.send(post(f"/v0/topics/{name}", {"records": [{"data": number}]}))
+            events.wire.close()
+            if first != "write":
+                wire.send(post(f"/v0/topics/{name}", {"records": [{"data": number}]}))
+            os.kill(daemon.process.pid, signal.SIGCONT)
+            assert wire.answer("POST").status == 200
+        with Events(daemon, url) as events:
+            assert seen(events, 1) == [number]
 
 
 def test_a_second_stream_takes_over_and_the_first_is_told(daemon: DaemonProcess) -> None:
