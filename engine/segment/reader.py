@@ -533,7 +533,7 @@ def _checks_each(view: memoryview, borders: list[int], expected: list[int]) -> b
         if stop > start:
             if xxh3_64_intdigest(view[start : stop - 1]) != digest:
                 return False
-            if start > 0 and view[start - 1 : start] != _COMMA:
+            if start > 0 and view[start - 1] != _COMMA[0]:
                 return False
     return True
 

@@ -210,7 +210,12 @@ def test_messages_are_the_same_however_their_bytes_come(
 ) -> None:
     socket, connection, _ = opened
     taken: list[str] = []
-    monkeypatch.setattr(Commands, "take", lambda _, message: taken.append(message.decode()) or True)
+
+    def take(_: Commands, message: bytes) -> bool:
+        taken.append(message.decode())
+        return True
+
+    monkeypatch.setattr(Commands, "take", take)
     unmasked = b"\x81\xfe" + len(UNMASKED.encode()).to_bytes(2) + bytes(4) + UNMASKED.encode()
     data = b"".join(
         [
