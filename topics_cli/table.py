@@ -55,7 +55,7 @@ _DELETE = Command(
     "delete",
     "Delete records for good.",
     "topics_cli.commands.delete:delete",
-    arguments=(TOPIC,),
+    arguments=(TOPIC, Argument("MORE", "With --seq: further seqs.", required=False, many=True)),
     options=(
         Option("--before", NUMBER, "Records below this seq.", metavar="SEQ"),
         Option("--tag", TEXT, "Records with this tag.", metavar="TAG"),
@@ -64,7 +64,11 @@ _DELETE = Command(
         _DRY_RUN,
         _YES,
     ),
-    examples=("topics delete events --tag user-42 --dry-run", "topics delete events --before 1000 --yes"),
+    examples=(
+        "topics delete events --tag user-42 --dry-run",
+        "topics delete events --before 1000 --yes",
+        "topics delete events --seq 5 7-9",
+    ),
 )
 
 _FILES = Argument("FILE", "Files of a store; no daemon is needed.", many=True)

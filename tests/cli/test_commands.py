@@ -266,3 +266,21 @@ def test_a_queue_that_would_retry_for_ever_is_warned_of(shared: Daemon, topic: s
     assert (done.returncode, b"warning: without --dead-letter" in done.stderr) == (0, True)
     words = ["create", f"{topic}-b", "--type", "queue", "--max-deliveries", "2", "--dead-letter", f"{topic}-dead"]
     assert shared.run(*words).stderr == b""
+
+
+def test_seqs_to_delete_may_follow_each_other(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, stdin=b"".join(b"%d\n" % number for number in range(1, 11)))
+    assert shared.run("delete", topic, "5", "--yes").returncode == 2, "a seq alone could be anything"
+    assert shared.ok("delete", topic, "--seq", "1", "3-4", "9,10", "--yes") == f"{topic}\t5 records deleted\n".encode()
+    assert shared.ok("tail", topic) == b"2\n5\n6\n7\n8\n"
+
+
+def test_explain_says_why_an_evicted_record_is_gone(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic, "--cap-records", "1")
+    shared.ok("write", topic, "a", "b")
+    done = shared.run("explain", topic, "1", "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["state"], json.loads(done.stdout)["reason"]) == (
+        3,
+        "evicted",
+        "cap",
+    )

@@ -59,8 +59,10 @@ def _selector(values: dict[str, Any]) -> dict[str, Any]:
         selector["match"] = ["tag", "Eq", values["tag"]]
     if values["tag_prefix"] is not None:
         selector["match"] = ["tag", "Glob", values["tag_prefix"] + "*"]
+    if values["more"] and not values["seq"]:
+        raise usage(f"{values['more'][0]!r} says nothing without --seq", "topics delete TOPIC --seq 5 7-9")
     if values["seq"]:
-        selector["seqs"] = [seq for word in values["seq"] for seq in _read_seqs(word)]
+        selector["seqs"] = [seq for word in (*values["seq"], *values["more"]) for seq in _read_seqs(word)]
     if not selector:
         raise usage("which records?", "say --before SEQ, --tag TAG, --tag-prefix TAG or --seq SEQ")
     return selector

@@ -67,23 +67,24 @@ def _by_daemon(session: Session, topic: str, seq: int) -> dict[str, Any]:
     try:
         body = session.client.get(f"{topic_path(topic)}/records/{seq}").body
         found |= {"state": "live", "events": [{"what": "written", "ts": ts_of(body), "file": "", "offset": None}]}
-        found |= _place(session, topic, seq)
+        found |= _pinned(session, topic, seq, "live", _PLACE)
     except ApiError as error:
         if error.code != "not_found":
             raise
         detail = json.loads(error.body)["error"]["detail"]
         found |= {"state": detail["why"], "earliest_seq": detail["earliest_seq"], "head_seq": detail["head_seq"]}
+        found |= _pinned(session, topic, seq, detail["why"], ("reason",))
     return found
 
 
-def _place(session: Session, topic: str, seq: int) -> dict[str, Any]:
-    """The file of a live record, where this process may look into a pin; else nothing."""
+def _pinned(session: Session, topic: str, seq: int, state: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """What files say beyond that, where this process may look into a pin and they know the same state; else nothing."""
     try:
         with pinned(session, {"topics": [topic]}) as export:
             there = from_directory(session, export["path"], topic, seq)
     except (Failure, OSError):  # no right to it, another machine, another user
         return {}
-    return {name: there[name] for name in _PLACE if there["state"] == "live"}
+    return {name: there[name] for name in names if there["state"] == state}
 
 
 def _show(session: Session, found: dict[str, Any]) -> None:
