@@ -25,6 +25,7 @@ from engine.delivery import Governor, Observed
 from engine.delivery.governor import OBSERVE_S
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
+from engine.queue.commands import Claim
 from engine.segment.tiers import TieredFs
 from engine.topic.history import ReadJob
 from engine.types import PageRequest
@@ -149,6 +150,8 @@ class Daemon:
         """The loop's time as of the last look at the deadlines."""
         self.read_memo: dict[bytes, tuple[PageRequest, int]] = {}
         """Bodies of reads, and what they ask for (`routes.diff`)."""
+        self.claim_memo: dict[bytes, tuple[Claim, int]] = {}
+        """The same of claims (`routes.queue`)."""
         self.inflight_max: int = config["max_inflight_per_key"] or sys.maxsize
         self.buffered_bytes = 0
         self.buffer_bytes_max: int = config["max_request_buffer_bytes"]
@@ -352,8 +355,9 @@ class Daemon:
             self._routing.look()
         if self._pulse is None:
             self._plan_pulse(core)
-        if core.queues.due_ms != self._claims_due:
-            self._plan_claims(core)
+        due_ms = core.queues.due_ms
+        if due_ms is not None and (self._claims_due is None or due_ms < self._claims_due):
+            self._plan_claims(core, due_ms)
         fresh = core.fresh
         if fresh:
             self.metrics.touched.update(fresh)
@@ -371,14 +375,16 @@ class Daemon:
         if due_ms is not None:
             self._pulse = self.loop.call_later(max(due_ms - core.commit.now_ms, 1) / 1000, self._beat)
 
-    def _plan_claims(self, core: Core) -> None:
-        """One timer for claims that wait: for a lease that runs out, or for their own end."""
+    def _plan_claims(self, core: Core, due_ms: int) -> None:
+        """One timer for claims that wait: for a lease that runs out, or for their own end.
+
+        When that is done before, the timer stays: it looks, and is planned anew. With a lease a job and a job a
+        millisecond that is far cheaper than to move it each time.
+        """
         if self._claims is not None:
             self._claims.cancel()
-            self._claims = None
-        self._claims_due = due_ms = core.queues.due_ms
-        if due_ms is not None:
-            self._claims = self.loop.call_later(max(due_ms - core.now(), 1) / 1000, self._look_at_claims)
+        self._claims_due = due_ms
+        self._claims = self.loop.call_later(max(due_ms - core.now(), 1) / 1000, self._look_at_claims)
 
     def _look_at_claims(self) -> None:
         self._claims = self._claims_due = None

@@ -30,6 +30,10 @@ FIELD_CHARS_MAX: Final = 64
 """Characters of an unknown field's name that are shown."""
 OP_WITHIN_BYTES: Final = 256
 """How far into a message its `op` is looked for before it is decoded as a publish."""
+MEMO_BODIES_MAX: Final = 512
+"""Bodies of one kind that are remembered with what they ask for: readers and workers repeat themselves."""
+MEMO_BODY_BYTES_MAX: Final = 256
+"""Longer ones are not."""
 OWN_DEPTH: Final = 3
 """Levels of a write body above a record's data: body, records, record. They do not count toward the bound."""
 
@@ -208,6 +212,24 @@ def decode(
         return read
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refusal(error) from error
+
+
+def decode_flat(strict: msgspec.json.Decoder[T], body: bytes, limits: Limits, warnings: list[str]) -> T:
+    """The same for an object whose members have no room for nesting, which is nearly always well-formed ASCII."""
+    if body.isascii():
+        try:
+            return strict.decode(body)
+        except (msgspec.MsgspecError, RecursionError):
+            pass
+    return decode(strict, body, limits, warnings)
+
+
+def remember(memo: dict[bytes, T], body: bytes, read: T) -> None:
+    """Keep what a body says for the next one like it; the oldest is forgotten first."""
+    if len(body) <= MEMO_BODY_BYTES_MAX:
+        if len(memo) >= MEMO_BODIES_MAX:
+            del memo[next(iter(memo))]
+        memo[body] = read
 
 
 def decode_changes(body: bytes, limits: Limits, warnings: list[str], where: str = "") -> ConfigChanges:

@@ -103,7 +103,7 @@ class WorkStream(OneWay):
             if self._asking is not None:
                 self._asking.refresh()
             try:
-                found = daemon.engine.queues.entries(self._name, leased)
+                found = daemon.engine.queues.records(self._name, leased)
             except NotCached as lack:
                 self._asking = self._asking or Asking(daemon.readers, self)
                 self._asking.wait(lack.job)
@@ -115,7 +115,7 @@ class WorkStream(OneWay):
             self._send(leased, found)
         self._settle()
 
-    def _send(self, leased: Leased, found: list[tuple[bytes, int, int]]) -> None:
+    def _send(self, leased: Leased, found: list[bytes | None]) -> None:
         name = self._name.encode("ascii")
         events = []
         for entry in claimed_entries(found, leased):

@@ -159,6 +159,8 @@ class Catalog:
 
     def freed(self, slot: Slot) -> None:
         """A topic may take more than before: its routers try again."""
+        if not len(self.routers):
+            return
         for router in self.routers.of_dest(slot.topic.id):
             source = self.by_id.get(router.source)
             if router.blocked is not None and source is not None and source.outlets is not None:

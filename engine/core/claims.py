@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
@@ -27,14 +29,14 @@ class Waiter:
         self.ticket: Ticket[ClaimAnswer] = Ticket()
 
 
-class ClaimAnswer(NamedTuple):
+class ClaimAnswer(msgspec.Struct, frozen=True):
     """What a claim gave; `leased` is None for nothing."""
 
     leased: Leased | None
     ready: int
 
 
-class SettleAnswer(NamedTuple):
+class SettleAnswer(msgspec.Struct, frozen=True):
     """What an ack, a nack or an extend did."""
 
     seqs: list[int]

@@ -86,6 +86,17 @@ class Host:
         if now_ms > self._now_ms:
             self._now_ms = now_ms
 
+    def as_of(self, now_ms: int) -> Queue:
+        """The queue as it is at this time: told of what its topic has let go of, and of what is over."""
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
+        if self.topic.earliest_seq != self.earliest:
+            self.settle()
+        queue = self.queue
+        if now_ms > queue.now_ms:
+            queue.pass_time(now_ms)
+        return queue
+
     def _first(self) -> int:
         topic = self.topic
         return topic.at(self._now_ms).earliest_seq if topic.config.ttl_ms else topic.earliest_seq
@@ -94,8 +105,10 @@ class Host:
         return self.topic.head
 
     def next_live(self, seq: int, match: Match | None) -> int:
-        seq = max(seq, self._first())
-        return self.topic.next_live(seq) if match is None else next_tagged(self.topic, seq, match)
+        topic = self.topic
+        if topic.config.ttl_ms:
+            seq = max(seq, self._first())
+        return topic.next_live(seq) if match is None else next_tagged(topic, max(seq, topic.earliest_seq), match)
 
     def is_live(self, seq: int) -> bool:
         topic = self.topic
@@ -103,16 +116,14 @@ class Host:
 
     def all_live(self, first: int, last: int) -> bool:
         topic = self.topic
-        if not self._first() <= first <= last <= topic.head or topic.deleted.next_in(first, last + 1) <= last:
-            return False
-        gap = topic.gaps.at_or_after(first)
-        return gap is None or gap.first > last
+        earliest = self._first() if topic.config.ttl_ms else topic.earliest_seq
+        return earliest <= first <= last <= topic.head and topic.live_until(first, last) == last
 
     def run(self, seq: int, count: int) -> tuple[int, int]:
         topic, tail = self.topic, self.topic.tail
         block = tail.block_of(seq)
         assert block is not None, "what is live lies in a block"
-        _, last = next(topic.live_runs(seq, min(seq + count - 1, block.last_seq)))
+        last = topic.live_until(seq, min(seq + count - 1, block.last_seq))
         index, found = seq - block.first_seq, last - seq + 1
         return last, tail.size(block, index, index + found) + found * ENTRY_BYTES
 
@@ -160,7 +171,8 @@ class Host:
         """Let go of what is too old, before a change that is counted as something else."""
         self.at(now_ms)
         self.topic.expire(now_ms)
-        self.settle()
+        if self.topic.earliest_seq != self.earliest:
+            self.settle()
 
     def appended(self, count: int) -> None:
         """The topic has taken records."""
@@ -196,10 +208,12 @@ class Host:
 
     def take(self, event: Acked | DeadLettered, ranges: list[tuple[int, int]]) -> None:
         """Jobs are done, or move: the queue hears of it first, then the topic deletes them."""
-        self.age(event.at)
-        self.queue.apply(event)
-        self.topic.apply_delete(ranges, event.at)
-        self.earliest = self.topic.earliest_seq
+        topic = self.topic
+        if topic.config.ttl_ms:
+            topic.expire(event.at)
+        self.as_of(event.at).apply(event)
+        topic.apply_delete(ranges, event.at)
+        self.earliest = topic.earliest_seq
 
     # -- starts ----------------------------------------------------------------------------------------------------
 

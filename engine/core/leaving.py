@@ -69,7 +69,8 @@ class StagedTake(Staged):
         catalog.bytes_live += topic.bytes - size
         if isinstance(self.event, DeadLettered):
             host.moving -= 1
-        host.poke()
+        if host.poked is not None:
+            host.poke()
         return None if self._answer is None else self._answer()
 
 

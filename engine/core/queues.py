@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -36,7 +35,7 @@ from engine.formats.control import DeleteBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.limits import MIB
 from engine.queue.cohort import Cohort
-from engine.queue.commands import Ack, Claim, Extend, Nack, Settled, check_claim
+from engine.queue.commands import Ack, Claim, Extend, Nack, Settled
 from engine.queue.dead_letter import check_chain
 from engine.queue.events import (
     Acked,
@@ -96,8 +95,8 @@ class Queues:
 
     def find(self, name: str) -> tuple[Slot, Host]:
         """The queue that is meant: 404 for none, 409 for a log."""
-        slot = self._core.catalog.reader(name)
-        if slot.dropped:
+        slot = self._core.catalog.visible.get(name)
+        if slot is None or slot.dropped:
             raise topic_not_found(name)
         if slot.host is None:
             raise Refused(Code.NOT_A_QUEUE, f"topic {name!r} is a log, and has no jobs", {"topic": name, "type": "log"})
@@ -108,14 +107,15 @@ class Queues:
     def claim(self, name: str, claim: Claim, wait_ms: int) -> Waiter:
         """Ask for jobs; the waiter's ticket has the answer, perhaps at once."""
         slot, host = self.find(name)
-        check_claim(claim)
         self._core._check_writable(slot.shard)
         now = self._core.now()
         waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
         if host.waiters is None and not slot.config.claim_jitter_ms:
             # Nobody is before it: mostly there is a job, and it never becomes one of those who wait.
-            self._settle(host, now)
+            host.as_of(now)
             host.blocked = False
+            if self._deal_fresh(waiter, now):
+                return waiter
             self._deal_in_turn(slot, host, [waiter], now)
             if waiter.leased is None and not waiter.ticket.done:
                 self._join(waiter, now)
@@ -124,6 +124,23 @@ class Queues:
         elif self._join(waiter, now):
             self._serve(host, slot, now)
         return waiter
+
+    def _deal_fresh(self, waiter: Waiter, now: int) -> bool:
+        """Deal what nearly every claim gets, where that needs no frame and no read: as `_deal` would, but at once."""
+        config, queue = waiter.slot.config, waiter.host.queue
+        if config.leases_durable:
+            return False
+        try:
+            leased = queue.claim_fresh(waiter.claim, config, now, self._next_lease)
+        except NotCached:
+            return False
+        if leased is None:
+            return False
+        self._next_lease += len(leased.jobs)
+        queue.apply(leased)
+        waiter.leased = leased
+        waiter.ticket.complete(ClaimAnswer(leased, queue.ready))
+        return True
 
     @property
     def waited_for(self) -> bool:
@@ -181,7 +198,6 @@ class Queues:
         Raises what a claim raises.
         """
         slot, host = self.find(name)
-        check_claim(claim)
         self._core._check_writable(slot.shard)
         if self.closing:
             raise shutting_down()
@@ -235,18 +251,17 @@ class Queues:
             if waiter is not None and waiter.leased is None and not waiter.ticket.done:
                 waiter.claim = claim
                 continue
-            standing.waiter = Waiter(standing.slot, host, claim, NEVER)
-            standing.waiter.ticket.on_done = standing.answered
-            self._join(standing.waiter, now)
+            waiter = standing.waiter = Waiter(standing.slot, host, claim, NEVER)
+            waiter.ticket.on_done = standing.answered
+            if host.waiters or standing.slot.config.claim_jitter_ms or not self._deal_fresh(waiter, now):
+                self._join(waiter, now)
 
-    def entries(self, name: str, leased: Leased) -> list[tuple[bytes, int, int]]:
-        """The records of a claim's jobs, with their leases and deliveries; what is gone again by now is left out.
-        Raises `NotCached`."""
-        topic = self._core.catalog.reader(name).topic
+    def records(self, name: str, leased: Leased) -> list[bytes | None]:
+        """The records of a claim's jobs, in their order; None for one that is gone again by now. Raises `NotCached`."""
+        topic, jobs = self._core.catalog.reader(name).topic, leased.jobs
         now = self._core.now() if topic.config.ttl_ms else 0
-        seqs, deliveries = zip(*leased.jobs, strict=True)
-        found = zip(find_live(topic, seqs, now), count(leased.lease_id), deliveries, strict=False)
-        return [(record, lease_id, number) for record, lease_id, number in found if record is not None]
+        seqs = range(jobs[0][0], jobs[-1][0] + 1) if leased.fresh else [seq for seq, _ in jobs]
+        return find_live(topic, seqs, now)
 
     # -- serving those who wait ------------------------------------------------------------------------------------
 
@@ -303,7 +318,7 @@ class Queues:
                 standing.refuse(error)
             self._rest(host)
             return
-        self._settle(host, now)
+        host.as_of(now)
         host.blocked = False
         self._ask(host, now)
         if host.waiters is None:
@@ -317,13 +332,6 @@ class Queues:
             self._deal_in_turn(slot, host, group[: host.queue.ready], now)
         self._answer_late(host, now)
         self._rest(host)
-
-    @staticmethod
-    def _settle(host: Host, now: int) -> None:
-        """Let a queue be as of now."""
-        host.at(now)
-        host.settle()
-        host.queue.pass_time(now)
 
     def _deal_in_turn(self, slot: Slot, host: Host, group: list[Waiter], now: int) -> None:
         """Deal to claims that are served together, if there is anything; who cannot be served is told why."""
@@ -413,9 +421,8 @@ class Queues:
 
     def _now(self, host: Host) -> int:
         now = self._core.now()
-        host.at(now)
-        host.settle()
-        self._stale = True
+        host.as_of(now)
+        self._stale = self._stale or host.waiters is not None
         return now
 
     def _happen(
@@ -524,7 +531,8 @@ class Queues:
         event = settled.event
         if not isinstance(event, Acked):
             return self._nothing(slot, settled, ticket, answer)
-        ranges = ranges_of(event.seqs)
+        seqs = event.seqs
+        ranges = [(seqs[0], seqs[0])] if len(seqs) == 1 else ranges_of(seqs)
         logged = ranges
         if slot.config.durability is Durability.EPHEMERAL:
             logged = [(first, min(last, slot.logged)) for first, last in ranges if first <= slot.logged]
@@ -534,7 +542,7 @@ class Queues:
             core.commit.add_free(change)
             return True
         body = encode_control_body(DeleteBody(ranges=logged, acked=True))
-        if not core._room(slot.shard, len(body), control=True):
+        if not core.wal.room(slot.shard, len(body), True) and not core._room(slot.shard, len(body), control=True):
             return False
         end = core.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
         host.queue.stage(event)

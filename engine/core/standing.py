@@ -74,6 +74,8 @@ class Standing:
     def wanted(self) -> Claim | None:
         """What to claim now; None for nothing."""
         room = 0 if self._paused or self._drains or self._ended else self.room
+        if room == self.claim.max:
+            return self.claim
         return msgspec.structs.replace(self.claim, max=room) if room > 0 else None
 
     def pause(self) -> None:

@@ -1,7 +1,7 @@
 """What may be asked of a queue, and what is decided: requests already parsed, answers not yet rendered.
 
-Leases are numbers here (`job.parse_lease`, `job.lease_text`). What a request may ask for is clamped or refused here,
-so that every caller (HTTP, work streams, WebSocket, scripts) has the same bounds.
+Leases are numbers here (`job.parse_lease`, `job.lease_text`). What a command may ask for is clamped or refused when it
+is made: one that makes no sense does not exist, whoever makes it (HTTP, work streams, WebSocket, scripts).
 """
 
 from __future__ import annotations
@@ -43,13 +43,22 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = CLAIM_BYTES
     conn: int = 0
 
+    def __post_init__(self) -> None:
+        if not self.node.isascii() or not self.node:
+            _check_node(self.node)
+        if self.max < 1:
+            raise invalid("max must be at least 1", "max")
 
-class Ack(msgspec.Struct, frozen=True, kw_only=True):
+
+class Ack(msgspec.Struct, frozen=True):
     """Jobs are done. `lease_ids` is as long as `seqs`, or None: then the holder's name is all that is checked."""
 
     node: str
     seqs: list[int]
     lease_ids: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 class Nack(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +76,13 @@ class Nack(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: bool = False
     delivered: bool = True
 
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.delay_ms is not None and not 0 <= self.delay_ms <= NACK_DELAY_MS_MAX:
+            raise invalid(f'delay_ms must be between 0 and {NACK_DELAY_MS_MAX}, or delay "backoff"', "delay_ms")
+        if self.reason is not None and not 0 <= _utf8_bytes(self.reason) <= REASON_BYTES_MAX:
+            raise invalid(f"reason may hold {REASON_BYTES_MAX} bytes of UTF-8", "reason")
+
 
 class Extend(msgspec.Struct, frozen=True, kw_only=True):
     """Leases shall hold for `lease_ms` from now (None: the topic's)."""
@@ -75,6 +91,9 @@ class Extend(msgspec.Struct, frozen=True, kw_only=True):
     seqs: list[int]
     lease_ids: list[int] | None = None
     lease_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 class Skip(StrEnum):
@@ -100,7 +119,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     next_lease_id: int
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class Settled(msgspec.Struct, frozen=True):
     """What was decided for an ack, a nack or an extend.
 
     event    what happens, or None when no seq counted
@@ -122,16 +141,10 @@ def clamped_lease_ms(asked: int | None, configured: int) -> int:
     return min(max(configured if asked is None else asked, LEASE_MS_MIN), LEASE_MS_MAX)
 
 
-def check_claim(claim: Claim) -> None:
-    """Raise the 400 of a claim that makes no sense."""
-    _check_node(claim.node)
-    if claim.max < 1:
-        raise invalid("max must be at least 1", "max")
-
-
-def check_settling(command: Ack | Nack | Extend) -> None:
+def _check(command: Ack | Nack | Extend) -> None:
     """Raise the 400 of an ack, nack or extend that makes no sense."""
-    _check_node(command.node)
+    if not command.node.isascii() or not command.node:
+        _check_node(command.node)
     if not 1 <= len(command.seqs) <= SEQS_MAX:
         raise Refused(
             Code.BATCH_TOO_LARGE,
@@ -140,15 +153,10 @@ def check_settling(command: Ack | Nack | Extend) -> None:
         )
     if command.lease_ids is not None and len(command.lease_ids) != len(command.seqs):
         raise invalid("lease_ids must be as many as seqs", "lease_ids")
-    if isinstance(command, Nack):
-        if command.delay_ms is not None and not 0 <= command.delay_ms <= NACK_DELAY_MS_MAX:
-            raise invalid(f'delay_ms must be between 0 and {NACK_DELAY_MS_MAX}, or delay "backoff"', "delay_ms")
-        if command.reason is not None and not 0 <= _utf8_bytes(command.reason) <= REASON_BYTES_MAX:
-            raise invalid(f"reason may hold {REASON_BYTES_MAX} bytes of UTF-8", "reason")
 
 
 def _check_node(node: str) -> None:
-    if not node or (not node.isascii() and _utf8_bytes(node) < 1):
+    if _utf8_bytes(node) < 1:
         raise invalid("node must not be empty: it names the holder of the leases", "node")
 
 

@@ -63,6 +63,7 @@ class Leased(msgspec.Struct, frozen=True, tag_field="event", tag="claim", omit_d
     passed        what was never delivered up to this seq has been now; 0 for unknown (a filter), and in the log
     repeat        whether the last place went to a third or later delivery (the turn of rule 1)
     conn          the connection that the leases end with; 0 for none, and in the log
+    fresh         whether it was decided just now that they are a run of live, unknown jobs; never in the log
     """
 
     at: int
@@ -73,6 +74,7 @@ class Leased(msgspec.Struct, frozen=True, tag_field="event", tag="claim", omit_d
     passed: int = 0
     repeat: bool = False
     conn: int = 0
+    fresh: bool = False
 
 
 class Extended(msgspec.Struct, frozen=True, tag_field="event", tag="extend"):
@@ -193,10 +195,10 @@ def encode_lease_body(event: LeaseEvent) -> bytes:
     """The body of a Lease frame.
 
     Connections do not outlive their process, so none is named. Nor is the cursor: jobs behind it may be under leases
-    that were never logged, and only a snapshot has the names of all of them.
+    that were never logged, and only a snapshot has the names of all of them. For the same reason none is `fresh`.
     """
-    if isinstance(event, Leased) and (event.conn or event.passed):
-        event = msgspec.structs.replace(event, conn=0, passed=0)
+    if isinstance(event, Leased) and (event.conn or event.passed or event.fresh):
+        event = msgspec.structs.replace(event, conn=0, passed=0, fresh=False)
     return _encoder.encode(event)
 
 

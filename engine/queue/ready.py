@@ -27,7 +27,7 @@ _OFTEN: Final = 2
 class Ready:
     """The ready jobs of one queue. `known` is the queue's own dictionary, which this only reads."""
 
-    __slots__ = ("_jobs", "_known", "_lines", "_places", "cursor")
+    __slots__ = ("_jobs", "_known", "_lines", "_places", "cursor", "waiting")
 
     def __init__(self, jobs: Jobs, known: dict[int, Job | Run]) -> None:
         self._jobs = jobs
@@ -36,15 +36,19 @@ class Ready:
         self._places = Places()
         self.cursor = 0
         """Every live seq up to this one is known."""
+        self.waiting = 0
+        """Known jobs that are ready. While there are none, a claim gets what was never delivered, by seq."""
 
     def add(self, seq: int, job: Job, ms: int) -> None:
         """A known job is ready since `ms`."""
+        self.waiting += 1
         job.phase = Phase.READY
         job.due = key(ms, seq) if job.deliveries else seq
         self._lines[min(job.deliveries, _OFTEN)].add(job.due)
 
     def left(self, job: Job) -> None:
         """A job is not ready any more; its phase says so already, its deliveries are those it was ready with."""
+        self.waiting -= 1
         self._lines[min(job.deliveries, _OFTEN)].drop()
 
     def once(self, match: Match | None) -> Iterator[int]:
@@ -62,19 +66,17 @@ class Ready:
             return self._beyond(match)
         return merge(returned.walk(match), self._beyond(match))
 
-    @property
-    def nothing_known(self) -> bool:
-        """Whether no known job is ready: what a claim gets is what was never delivered, by seq."""
-        returned, once, often = self._lines
-        return returned.first() is None and once.first() is None and often.first() is None
-
     def fresh_beyond(self, seq: int) -> Iterator[int] | None:
         """Seqs of never-delivered jobs beyond `seq`, ascending; None when some never-delivered job is known."""
         return None if self._lines[0].first() is not None else self._beyond(None, seq)
 
     def next_beyond(self) -> int | None:
         """The first never-delivered job that is not known."""
-        return next(self._beyond(None), None)
+        jobs, known = self._jobs, self._known
+        seq = jobs.next_live(self.cursor + 1, None)
+        while seq in known:
+            seq = jobs.next_live(seq + 1, None)
+        return seq if seq <= jobs.head() else None
 
     def oldest_ms(self) -> int | None:
         """Since when the job that has been ready longest is ready; None when none is."""

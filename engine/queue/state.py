@@ -8,7 +8,7 @@ leaves it as the event says. What is gone from the topic stays gone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from sys import intern
 from typing import Any, Final, TypeVar
@@ -37,6 +37,7 @@ from engine.queue.snapshot import KnownJob, LeaseInfo, QueueCounters, QueueSnaps
 from engine.queue.timers import Timers
 from engine.queue.trail import Delivery, End, extended
 from engine.ranges import runs_of
+from engine.types import U64_MAX
 
 Q = TypeVar("Q", bound="State")
 
@@ -141,16 +142,15 @@ class State:
 
         For requeues, which delete a job that was perhaps never delivered, a `DeadLettered` does as well: see `leave`.
         """
-        seqs = event.seqs if isinstance(event, Acked) else (move.seq for move in event.moves)
-        self.leave(seqs)
+        self.leave(event.seqs if isinstance(event, Acked) else [move.seq for move in event.moves])
 
-    def leave(self, seqs: Iterable[int]) -> None:
+    def leave(self, seqs: Sequence[int]) -> None:
         """These jobs are about to be removed: until they are, they are nobody's."""
-        seqs = tuple(seqs)
-        for seq in seqs:
-            if seq not in self._known:
-                # A job that only the cursor knows is given a name, so that the cursor may pass it.
-                self._name(seq)
+        if not all(map(self._known.__contains__, seqs)):
+            for seq in seqs:
+                if seq not in self._known:
+                    # A job that only the cursor knows is given a name, so that the cursor may pass it.
+                    self._name(seq)
         self._leaving.update(seqs)
 
     def is_leaving(self, seq: int) -> bool:
@@ -159,9 +159,10 @@ class State:
 
     def apply(self, event: Event) -> None:
         """Let the event happen. `Acked` and `DeadLettered` come before the topic's own change, the rest after it."""
-        if not isinstance(event, _TIMELESS):
-            self.pass_time(event.at)
-        _APPLY[type(event)](self, event)
+        kind = type(event)
+        if kind not in _TIMELESS:
+            self.pass_time(event.at)  # type: ignore[union-attr]  # all others have one
+        _APPLY[kind](self, event)
 
     def pass_time(self, now: int) -> None:
         """Leases whose deadline has come have expired at it, delays that have ended make jobs ready."""
@@ -201,12 +202,16 @@ class State:
 
     def _leased(self, event: Leased) -> None:
         node = intern(event.node)  # Leases of one worker share one string, whoever parsed it how often.
-        seqs = [seq for seq, _ in event.jobs]
-        fresh = [deliveries for _, deliveries in event.jobs].count(1) == len(seqs)
-        runs = runs_of(seqs) if fresh and self._known.keys().isdisjoint(seqs) else []
-        for first, last in runs:
-            if not self._jobs.all_live(first, last):
-                runs = []
+        jobs = event.jobs
+        if event.fresh:
+            runs = [(jobs[0][0], jobs[-1][0])]
+        else:
+            seqs = [seq for seq, _ in jobs]
+            first_time = [deliveries for _, deliveries in jobs].count(1) == len(seqs)
+            runs = runs_of(seqs) if first_time and self._known.keys().isdisjoint(seqs) else []
+            for first, last in runs:
+                if not self._jobs.all_live(first, last):
+                    runs = []
         due = self._lease_runs(event, runs, node) if runs else self._lease_each(event, node)
         self._timers.push(due, self.in_flight + self.delayed)
         self._repeat = event.repeat
@@ -217,13 +222,16 @@ class State:
         """Lease jobs that were never delivered before; returns the keys of what is to be waited for."""
         lease_id, keys = event.lease_id, []
         for first, last in runs:
-            due, count = key(event.deadline, first), last - first + 1
+            due, count = event.deadline << 64 | first, last - first + 1
             run = Run(due, last, lease_id - first, node, event.at, event.conn, count)
             if count == 1:
                 self._known[first] = run
             else:
                 self._known.update(dict.fromkeys(run.seqs, run))
-            self._hold(event.conn, run.seqs)
+            if event.conn:
+                self._hold(event.conn, run.seqs)
+            else:
+                self.in_flight += count
             lease_id += count
             keys.append(due)
         return keys
@@ -393,7 +401,7 @@ class State:
         self._timers.push((job.due,), self.in_flight + self.delayed)
 
     def _is_due(self, due: int) -> bool:
-        job = self._known.get(seq_of(due))
+        job = self._known.get(due & U64_MAX)
         return (job is not None and job.due == due and job.phase is not Phase.READY) or due in self._headless
 
     @staticmethod
@@ -415,7 +423,7 @@ class State:
     def _run_of(self, seqs: Sequence[int]) -> Run | None:
         """The run that holds all of these; None when none does, or a seq is there twice."""
         run, count = self._known.get(seqs[0]), len(seqs)
-        if not isinstance(run, Run):
+        if type(run) is not Run:
             return None
         if count > 1 and (len(set(seqs)) < count or list(map(self._known.get, seqs)).count(run) < count):
             return None
@@ -425,10 +433,13 @@ class State:
         """Jobs leave; returns how many of them had not left before."""
         run = self._run_of(seqs) if seqs else None
         if run is not None:
-            deque(map(self._known.pop, seqs), 0)
-            self._let_go(run.conn, seqs)
-            self._shrink(run, seqs)
             count = len(seqs)
+            deque(map(self._known.pop, seqs), 0)
+            if run.conn:
+                self._let_go(run.conn, seqs)
+            else:
+                self.in_flight -= count
+            self._shrink(run, seqs)
         else:
             count = sum(self._forget(seq) or self._jobs.is_live(seq) for seq in seqs)
         self._leaving.difference_update(seqs)
@@ -488,7 +499,7 @@ class State:
         return queue
 
 
-_TIMELESS: Final = (Appended, Removed)
+_TIMELESS: Final = frozenset((Appended, Removed))
 _APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     TimePassed: State._time_passed,
     Restarted: State._restarted,

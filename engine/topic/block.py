@@ -88,6 +88,9 @@ def counted_bytes(rendered: Rendered, first_seq: int, ts: int) -> int:
     return total
 
 
+_NO_PARTS: Final = (None, None, None)
+
+
 def counted_between(
     first_seq: int, bounds: Lens, lens: tuple[Lens | None, Lens | None, Lens | None], start: int, stop: int
 ) -> int:
@@ -96,6 +99,8 @@ def counted_between(
     count, first = stop - start, first_seq + start
     total = bounds[stop] - bounds[start] - count * _COUNTED_FIXED
     total -= len(str(first)) if count == 1 else digits_total(first, first + count - 1)
+    if lens == _NO_PARTS:
+        return total
     for column, fixed in zip(lens, _PARTS_FIXED, strict=True):
         if column is not None:
             total -= _parts_total(column[start:stop], fixed)

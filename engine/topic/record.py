@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import pairwise
 
 from engine.topic.floor import WHY
@@ -33,36 +33,41 @@ def find_record(topic: Topic, seq: int, now_ms: int) -> bytes | WhyGone:
     return part.fragment(index)
 
 
-def find_live(topic: Topic, seqs: Iterable[int], now_ms: int) -> list[bytes | None]:
+def find_live(topic: Topic, seqs: Sequence[int], now_ms: int) -> list[bytes | None]:
     """The fragments of records, in the order of `seqs`; None for one that is not live at `now_ms`. Raises `NotCached`.
 
     Seqs that follow each other are looked up once, as far as what holds them lies together.
     """
-    tail, seqs = topic.tail, tuple(seqs)
+    tail, wanted = topic.tail, len(seqs)
     earliest = topic.at(now_ms).earliest_seq if topic.config.ttl_ms else topic.earliest_seq
     found: list[bytes | None] = []
-    while (done := len(found)) < len(seqs):
+    while (done := len(found)) < wanted:
         seq = seqs[done]
-        run = next(topic.live_runs(seq, min(seq + len(seqs) - done - 1, topic.head)), None) if seq >= earliest else None
-        if run is None or run[0] != seq:
+        last = topic.live_until(seq, min(seq + wanted - done - 1, topic.head)) if seq >= earliest else -1
+        if last < seq:
             found.append(None)
             continue
         block = tail.block_of(seq)
         assert block is not None, "what is live lies in a block"
         part, index = tail.at(block, seq - block.first_seq)
         data, bounds = part.whole()
-        count = _follow_each_other(seqs, done, min(run[1] - seq + 1, part.count - index))
         begin = bounds[index]
+        count = _follow_each_other(seqs, done, min(last - seq + 1, part.count - index))
+        if count == 1:
+            found.append(bytes(data[begin : bounds[index + 1] - 1]))
+            continue
         text = bytes(data[begin : bounds[index + count] - 1])
         edges = bounds[index : index + count + 1]
-        found += [text[start - begin : end - begin - 1] for start, end in pairwise(edges)] if count > 1 else (text,)
+        found += [text[start - begin : end - begin - 1] for start, end in pairwise(edges)]
     return found
 
 
-def _follow_each_other(seqs: tuple[int, ...], start: int, most: int) -> int:
+def _follow_each_other(seqs: Sequence[int], start: int, most: int) -> int:
     """How many seqs from index `start` on are each one more than the one before, at most `most`."""
+    if most == 1 or (isinstance(seqs, range) and seqs.step == 1):
+        return most
     first = seqs[start]
-    if seqs[start : start + most] == tuple(range(first, first + most)):
+    if list(seqs[start : start + most]) == list(range(first, first + most)):
         return most
     count = 1
     while count < most and seqs[start + count] == first + count:

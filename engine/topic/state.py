@@ -155,12 +155,13 @@ class Topic:
 
     def apply_delete(self, ranges: list[tuple[int, int]], ts: int) -> int:
         """Records vanish because somebody asked; returns how many of `ranges` were live."""
-        self.expire(ts)
-        removed = 0
+        if self._ages:
+            self.expire(ts)
+        removed, has_ghosts, is_whole = 0, self._ghosts is not _NO_GHOSTS, not self._gaps
         for first, last in ranges:
-            if self._ghosts:
+            if has_ghosts:
                 self._ghosts.delete(first, last)
-            if first == last and not self._gaps:
+            if first == last and is_whole:
                 removed += self._delete_one(first)
                 continue
             for start, stop in list(self.live_runs(max(first, self.earliest_seq), min(last, self.head))):
@@ -254,14 +255,23 @@ class Topic:
 
     def next_live(self, seq: int) -> int:
         """The first seq from `seq` on that is not in the floor, a gap or deleted; `head + 1` when there is none."""
-        seq = max(seq, self.earliest_seq)
-        while seq <= self.head:
+        seq, head, gaps = max(seq, self.earliest_seq), self.head, self._gaps
+        while seq <= head:
             after = self.deleted.next_not_in(seq)
-            gap = self._gaps.holding(after)
+            gap = None if gaps is _NO_GAPS else gaps.holding(after)
             if gap is None:
-                return min(after, self.head + 1)
+                return after if after <= head else head + 1
             seq = gap.last + 1
-        return self.head + 1
+        return head + 1
+
+    def live_until(self, first: int, last: int) -> int:
+        """The last seq of the live run that begins with `first`, at most `last`; less than `first` when that is not
+        live. The caller keeps to `earliest_seq … head`."""
+        until = self.deleted.next_in(first, last + 1) - 1
+        gap = None if self._gaps is _NO_GAPS else self._gaps.at_or_after(first)
+        if gap is not None and gap.first <= until:
+            until = gap.first - 1
+        return min(until, last)
 
     def live_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The live part of `first … last`, as inclusive runs; the caller keeps to `earliest_seq … head`."""
@@ -479,6 +489,11 @@ class Topic:
             tail.drop_at(index)
         elif block.segment is not None:
             block.segment.deletes_dirty = True
+        if seq == self.earliest_seq and self._ghosts is _NO_GHOSTS:
+            self.earliest_seq = self.next_live(seq + 1)
+            if self.deleted is not _NOTHING_DELETED:
+                self.deleted.remove_below(self.earliest_seq)
+            return 1
         if self.deleted is _NOTHING_DELETED:
             self.deleted = RangeSet()
         self.deleted.add(seq, seq)
@@ -498,14 +513,14 @@ class Topic:
     def _settle_front(self, seq: int) -> None:
         """Move `earliest_seq` to the next live record; gaps that it passes become part of the floor."""
         self.earliest_seq = self.next_live(seq)
-        while (gap := self._gaps.before(self.earliest_seq)) is not None:
+        while self._gaps is not _NO_GAPS and (gap := self._gaps.before(self.earliest_seq)) is not None:
             if self._floor is _UNTOUCHED:
                 self._floor = Floor()
             self._floor.lose_gap(*gap)
             self._gaps.pop_first()
-        if self.deleted:
+        if self.deleted is not _NOTHING_DELETED:
             self.deleted.remove_below(self.earliest_seq)
-        if self._ghosts:
+        if self._ghosts is not _NO_GHOSTS:
             self._ghosts.forget_below(self.earliest_seq)
 
     def _note_damage(self, first: int, last: int) -> None:

@@ -34,7 +34,7 @@ from tests.bench.rows_http import Plan
 WATCHERS = (1, 10, 100, 1000)
 SIZES = [100_000, 1_000_000, 10_000_000]
 """Of the rows `sizes`, which run only when they are asked for: the last takes minutes and gigabytes."""
-QUEUE_SIZES = [10_000, 10_000_000]
+QUEUE_SIZES = [100_000, 10_000_000]
 """Of the rows `queue sizes`, likewise."""
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 

@@ -158,21 +158,35 @@ def run_all(rows: list[QueueRow], plan: Plan) -> Iterator[Row]:
 
 
 def run_sizes(sizes: list[int], plan: Plan) -> Iterator[Row]:
-    """What a queue of so many ready jobs costs: CPU of a claim and an ack, and resident memory."""
+    """What a queue of so many ready jobs costs, after a checkpoint and again after a restart: CPU of a claim and an
+    ack, and resident memory."""
     for jobs in sizes:
         row = QueueRow("topics", 1, 16, 120.0, jobs)
-        with servers.topicsd(plan.where) as daemon:
-            fill(daemon, row)
-            time.sleep(SETTLED_S)
-            settled = daemon.resident_bytes()
-            turns = [turn(daemon, "topics", 1, 16, plan.seconds) for _ in range(plan.rounds)]
-            yield Row(
-                name=f"queue sizes: {jobs:,} ready jobs, claim + ack of 1",
-                unit="CPU µs / job",
-                figure=spread_of(turns),
-                goal="as an empty queue's",
-                met=None,
-                rate=Spread.of([one.rate for one in turns]),
-                rate_unit="jobs/s",
-                note=f"{settled / 1e6:.0f} MB resident, {daemon.resident_bytes() / 1e6:.0f} MB after the turns",
-            )
+        with servers.scratch(plan.where) as directory:
+            daemon = servers.spawn_topicsd(directory)
+            try:
+                fill(daemon, row)
+                yield _size_row(daemon, jobs, "after a checkpoint", plan)
+                daemon.stop()
+                began = time.monotonic()
+                daemon = servers.spawn_topicsd(directory)
+                ready_s = time.monotonic() - began
+                yield _size_row(daemon, jobs, f"after a restart, ready in {ready_s:.1f} s", plan)
+            finally:
+                daemon.stop()
+
+
+def _size_row(daemon: Server, jobs: int, when: str, plan: Plan) -> Row:
+    time.sleep(SETTLED_S)
+    settled = daemon.resident_bytes()
+    turns = [turn(daemon, "topics", 1, 16, plan.seconds) for _ in range(plan.rounds)]
+    return Row(
+        name=f"queue sizes: {jobs:,} ready jobs, claim + ack of 1, {when.partition(',')[0]}",
+        unit="CPU µs / job",
+        figure=spread_of(turns),
+        goal="as an empty queue's",
+        met=None,
+        rate=Spread.of([one.rate for one in turns]),
+        rate_unit="jobs/s",
+        note=f"{when}: {settled / 1e6:.0f} MB resident, {daemon.resident_bytes() / 1e6:.0f} MB after the turns",
+    )

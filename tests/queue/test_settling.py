@@ -10,7 +10,7 @@ from engine.queue.events import DeadLettered, Leased, Nacked, Removed, Why
 from engine.queue.machine import BACKOFF_MAX_MS, backoff_ms
 from engine.queue.trail import End
 from engine.types import Match
-from tests.queue.topic import Host
+from tests.queue.topic import Host, logged
 
 
 def skips(decision: Settled) -> dict[int, Skip]:
@@ -445,5 +445,5 @@ def test_events_for_jobs_that_are_gone_change_nothing() -> None:
     leased = host.claim()
     assert isinstance(leased, Leased)
     host.remove(1, 1)
-    host.queue.apply(leased)
+    host.queue.apply(logged(leased))
     assert (host.queue.in_flight, host.queue.live) == (0, 0)

@@ -19,7 +19,7 @@ from engine.names import check_topic_name
 from engine.topic.history import NotCached, ReadJob
 from engine.types import Page, PageRequest, Tombstone
 from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
-from topics_daemon.decode import check_names, decode
+from topics_daemon.decode import check_names, decode, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
 from topics_daemon.readers import Asking
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 _BOOL: Final = (b"false", b"true")
 _NO_QUERY: Final[frozenset[str]] = frozenset()
-MEMO_BODIES_MAX: Final = 512
-"""Bodies of reads that are remembered with what they ask for."""
-MEMO_BODY_BYTES_MAX: Final = 256
-"""Longer ones are not."""
 TOPICS_PER_DIFF_MAX: Final = 1000
 """Topics that one request may read."""
 
@@ -201,11 +197,8 @@ def _read_body(daemon: Daemon, head: Head, body: bytes, lines: bool) -> tuple[Pa
     read = decode(READ, body, daemon.limits, warnings)
     request = page_request(read, daemon.limits, lines=lines)
     wait_ms = wait_of(read)
-    if not warnings and not lines and len(body) <= MEMO_BODY_BYTES_MAX:
-        memo = daemon.read_memo
-        if len(memo) >= MEMO_BODIES_MAX:
-            del memo[next(iter(memo))]
-        memo[body] = (request, wait_ms)
+    if not warnings and not lines:
+        remember(daemon.read_memo, body, (request, wait_ms))
     return request, wait_ms, warnings
 
 

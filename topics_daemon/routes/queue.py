@@ -26,7 +26,7 @@ from engine.types import U64_MAX, parse_match
 from topics_daemon.answers import OK_JSON, json_answer, list_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entries
-from topics_daemon.decode import check_names, decode
+from topics_daemon.decode import check_names, decode, decode_flat, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
@@ -197,25 +197,25 @@ class ClaimExchange(LongPoll):
 
 def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str], started_ns: int) -> bytes:
     """The answer of a claim. Raises `NotCached`."""
-    leased, ready = given
+    leased = given.leased
     entries: list[bytes] = []
     if leased is not None:
         daemon.reading()
-        entries = claimed_entries(daemon.engine.queues.entries(head.name, leased), leased)
+        entries = claimed_entries(daemon.engine.queues.records(head.name, leased), leased)
     body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
         head.name_bytes,
         b",".join(entries),
         len(entries),
-        ready,
-        warnings_tail(warnings),
+        given.ready,
+        warnings_tail(warnings) if warnings else b"",
         (time.perf_counter_ns() - started_ns) / 1e6,
     )
     return OK_JSON % (len(body), body) if head.plain else respond(head, 200, body)
 
 
-def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
-    """`POST /v0/topics/:q/claim`. What is there to be had at once is the answer; who waits is an exchange."""
-    warnings: list[str] = []
+def _read_claim(daemon: Daemon, head: Head, body: bytes, warnings: list[str]) -> tuple[Claim, int]:
+    """What a claim asks for, and how long it waits. Short bodies without anything odd are remembered: a worker says
+    the same each time."""
     check_names(head.query, frozenset(), warnings)
     read = decode(_CLAIM, body, daemon.limits, warnings)
     wait_ms = 0 if read.wait_ms is None else min(in_range(read.wait_ms, "wait_ms", 0), WAIT_MS_MAX)
@@ -231,15 +231,26 @@ def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
         match=None if read.match is None else parse_match(read.match),
         max_bytes=max_bytes,
     )
+    if not warnings:
+        remember(daemon.claim_memo, body, (wanted, wait_ms))
+    return wanted, wait_ms
+
+
+def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
+    """`POST /v0/topics/:q/claim`. What is there to be had at once is the answer; who waits is an exchange."""
+    warnings: list[str] = []
+    known = None if head.query else daemon.claim_memo.get(body)
+    wanted, wait_ms = known or _read_claim(daemon, head, body, warnings)
     daemon.drain(head.name)
     queues = daemon.engine.queues
     waiter = queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
     daemon.touch(head.name)
     if queues.waited_for or daemon.engine.wal.has_staged:
         daemon.wake()  # for those who wait until a lease is over, or for moves to the dead letters
-    if waiter.ticket.result is not None and not connection.is_gone():
+    given = waiter.ticket.result
+    if given is not None and not connection.is_gone():
         try:
-            return _claimed(daemon, head, waiter.ticket.result, warnings, started_ns)
+            return _claimed(daemon, head, given, warnings, started_ns)
         except (NotCached, TopicsError):
             pass  # The exchange asks again: it can wait, and gives the leases back where they are of no use.
     ClaimExchange(daemon, connection, head, waiter, warnings, started_ns)
@@ -262,14 +273,15 @@ class SettleExchange(Exchange):
         if ticket.error is not None:
             self.fail(ticket.error)
             return
-        given, encode, head = ticket.value(), msgspec.json.encode, self.head
+        given, head, skipped = ticket.result, self.head, b""
         assert head is not None
-        skipped = b""
+        assert given is not None, "a ticket completes with a result or an error"
         if given.skipped:
+            encode = msgspec.json.encode
             details = [{"seq": seq, "detail": why} for seq, why in given.skipped]
             skipped = b'%b],"skipped_detail":%b' % (encode([seq for seq, _ in given.skipped])[1:-1], encode(details))
         if self.done == b"extended":
-            also = b'"deadlines":%b' % encode({str(seq): given.deadline for seq in given.seqs})
+            also = b'"deadlines":%b' % msgspec.json.encode({str(seq): given.deadline for seq in given.seqs})
         else:
             also = b'"ready":%d,"in_flight":%d' % (given.ready, given.in_flight)
         body = b'{"%b":%d,"skipped":[%b,%b%b,"performance":{"server_total_ms":%.3f,%b}}' % (
@@ -277,7 +289,7 @@ class SettleExchange(Exchange):
             len(given.seqs),
             skipped or b"]",
             also,
-            warnings_tail(self.warnings),
+            warnings_tail(self.warnings) if self.warnings else b"",
             (time.perf_counter_ns() - self.started_ns) / 1e6,
             DISK_TIMES.shown(ticket.write_ns, ticket.sync_ns),
         )
@@ -285,9 +297,11 @@ class SettleExchange(Exchange):
 
 
 def _read(daemon: Daemon, head: Head, decoder: msgspec.json.Decoder[T], body: bytes, warnings: list[str]) -> T:
-    check_names(head.query, frozenset(), warnings)
-    read = decode(decoder, body, daemon.limits, warnings)
-    seqs = getattr(read, "seqs", None) or ()
+    """The body of a request about jobs, whose seqs are seqs."""
+    if head.query:
+        check_names(head.query, frozenset(), warnings)
+    read = decode_flat(decoder, body, daemon.limits, warnings)
+    seqs = read.seqs or ()  # type: ignore[attr-defined]  # all of these bodies have it
     if seqs and not 0 <= min(seqs) <= max(seqs) <= U64_MAX:
         raise invalid(f"seqs must be between 0 and {U64_MAX}", "seqs")
     return read
@@ -315,8 +329,8 @@ def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     """`POST /v0/topics/:q/ack`."""
     warnings: list[str] = []
     read = _read(daemon, head, _SETTLE, body, warnings)
-    command = Ack(node=read.node, seqs=read.seqs, lease_ids=_leases(read.lease_ids))
-    ticket = daemon.engine.queues.ack(head.name, command)
+    leases = None if read.lease_ids is None else parse_leases(read.lease_ids)
+    ticket = daemon.engine.queues.ack(head.name, Ack(read.node, read.seqs, leases))
     _follow(daemon, connection, head, ticket, b"acked", warnings, started_ns)
 
 
