@@ -195,6 +195,17 @@ def test_F69_clients_that_vanish_at_every_point_leave_nothing_behind(daemon: Dae
     assert len(daemon.read("t", limit=1000)["records"]) == before
 
 
+def test_F14_what_a_client_wrote_that_went_away_at_once_is_there_under_its_key(daemon: DaemonProcess) -> None:
+    for number in range(20):
+        write = post("/v0/topics/gone-away", {"records": [{"data": number}], "idempotency_key": f"k{number}"})
+        with daemon.wire() as wire:
+            wire.send(write)
+        again = daemon.ask(write).json
+        assert (again["first_seq"], again["count"]) == (number + 1, 1), "once, whoever was first"
+    page = daemon.ask(post("/v0/topics/gone-away/diff", {})).json
+    assert [record["data"] for record in page["records"]] == list(range(20))
+
+
 def test_F69_a_thousand_pipelined_requests_are_answered_in_order(daemon: DaemonProcess) -> None:
     seqs = []
     with daemon.wire() as wire:
