@@ -11,7 +11,7 @@ PYTEST := $(PY) -m compileall -q -x '/\.' . && $(PY) -m pytest -n $(JOBS)
 export VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark spark-zip bench-spark run serve test quick check crash crash-long soak bench conformance fmt docs site lock
+.PHONY: help setup setup-spark setup-s3 spark-zip bench-spark run serve test quick check crash crash-long soak bench conformance fmt docs site lock
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -21,6 +21,9 @@ setup: ## .venv/ with topics, topicsd and what the tests need, from the lock fil
 
 setup-spark: ## the same, and what exports and Spark need (requirements-spark.lock)
 	@scripts/setup.sh --spark
+
+setup-s3: setup-spark ## the same, and what buckets and their tests need (requirements-s3.lock)
+	@scripts/setup.sh --s3
 
 spark-zip: setup ## topics-spark.zip for spark-submit --py-files
 	@$(PY) -m topics_lake.archive topics-spark.zip && echo topics-spark.zip
@@ -37,7 +40,7 @@ check: setup ## ruff and mypy --strict
 	@$(PY) -m ruff format --check --quiet .
 	@$(PY) -m mypy
 
-test: setup-spark check ## everything that must hold before a change lands (under 10 minutes on two cores)
+test: setup-s3 check ## everything that must hold before a change lands (under 10 minutes on two cores)
 	@$(PYTEST)
 
 quick: check ## the same without the slow tests (under a minute); before every commit

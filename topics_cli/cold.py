@@ -21,12 +21,14 @@ T = TypeVar("T")
 
 
 def with_tier(source: ReadOnlyFs, given: str | None) -> Any:
-    """A store together with its cold tier (an `Fs`); `given` is where, else the pin or TOPICS_COLD_DIR says so."""
+    """A store together with its cold tier (an `Fs`); where it is `given`, or the pin or the environment says."""
     from engine.tools.cold import tiered
+    from topics_objects.place import open_bucket
 
     deadline = os.environ.get("TOPICS_COLD_DEADLINE_MS", "")
     seconds = int(deadline) / 1000 if deadline.isdigit() else DEADLINE_S
-    return tiered(source, given, os.environ.get("TOPICS_COLD_DIR"), Patience(seconds))
+    usual = os.environ.get("TOPICS_COLD_URL") or os.environ.get("TOPICS_COLD_DIR")
+    return tiered(source, given, usual, open_bucket, Patience(seconds))
 
 
 class Patience:

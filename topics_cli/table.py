@@ -13,7 +13,10 @@ from topics_cli.table_quick import HOLDER, JOB_TAG, LEASE, LENGTH, NULL, QUEUE, 
 _YES = Option("-y --yes", FLAG, "Do not ask.")
 _DRY_RUN = Option("--dry-run", FLAG, "Show what would be done; do nothing.")
 _COLD = Option(
-    "--cold", TEXT, "Directory of the store's cold tier (TOPICS_COLD_DIR, or what the pin says).", metavar="DIR"
+    "--cold",
+    TEXT,
+    "The store's cold tier: a directory, or s3://… (TOPICS_COLD_DIR or _URL, or what the pin says).",
+    metavar="DIR",
 )
 _JSON = Option("--json", FLAG, "Short for -o json.", name="as_json")
 

@@ -24,6 +24,7 @@ import msgspec
 from engine.limits import KIB, MAX_SHARDS, MIB, EngineSettings, Limits, OnCorruption
 from engine.queue.commands import CLAIM_MAX
 from topics_daemon.keys import CREDENTIAL, Key, merged, parse_list, read_key_file
+from topics_objects.place import PRICES, has_library, parse_bucket, parse_prices
 
 U64_MAX: Final = 2**64 - 1
 MINUTE_MS: Final = 60_000
@@ -149,7 +150,18 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         365 * 24 * HOUR_MS,
     ),
     _text("cold_dir", "", "directory that the data of old segments is moved to, on a slower disk, say; empty: none"),
-    _time("cold_deadline_ms", 10_000, "how long a read waits for the cold directory, then 503", 10, HOUR_MS),
+    _text(
+        "cold_url",
+        "",
+        "the same in a bucket: s3://bucket/prefix, with ?endpoint=https://host:9000 for one that is not Amazon's; "
+        "needs pip install 'topics[s3]'",
+    ),
+    _time("cold_deadline_ms", 10_000, "how long a read waits for the cold directory or bucket, then 503", 10, HOUR_MS),
+    _text(
+        "cold_prices",
+        PRICES,
+        "dollars for a million requests of the bucket, from which metrics estimate what it costs",
+    ),
     _count("hot_retain_segments", _STORE.hot_retain_segments, "segments of a topic that are not moved"),
     _size("hot_retain_bytes", _STORE.hot_retain_bytes, "how many bytes of them; 0: no bound; the stricter wins", 0),
     _size("cache_bytes", _STORE.cache_bytes, "bound of the records kept in memory", MIB),
@@ -271,6 +283,13 @@ class Config(msgspec.Struct, frozen=True):
         """Whether somebody chose the value."""
         return self.sources[name] != "default"
 
+    @property
+    def cold_place(self) -> str:
+        """Where the cold tier is, a bucket or an absolute path; empty: nowhere."""
+        directory: str = self["cold_dir"]
+        bucket: str = self["cold_url"]
+        return bucket or (os.path.abspath(directory) if directory else "")
+
     def limits(self) -> Limits:
         """The bounds of requests, as the engine takes them."""
         return Limits(
@@ -299,7 +318,7 @@ class Config(msgspec.Struct, frozen=True):
             segment_max_events=self["segment_max_events"],
             segment_max_bytes=self["segment_max_bytes"],
             segment_age_ms=self["segment_age_ms"],
-            cold_tier=bool(self["cold_dir"]),
+            cold_tier=bool(self.cold_place),
             hot_retain_segments=self["hot_retain_segments"],
             hot_retain_bytes=self["hot_retain_bytes"],
             cache_bytes=self["cache_bytes"],
@@ -394,9 +413,24 @@ def load(wants: Wants, environ: Mapping[str, str]) -> Config:
     for name, raw in wants.flags.items():
         take(BY_NAME[name], raw, f"flag {BY_NAME[name].flag}")
     keys = _read_keys(values, environ, mistakes, warnings)
+    _check_cold(values, mistakes)
     if mistakes:
         raise Mistakes(mistakes)
     return Config(values, sources, tuple(warnings), keys or (), keys is not None)
+
+
+def _check_cold(values: dict[str, Any], mistakes: list[str]) -> None:
+    """What can be wrong with the place of the cold tier, as far as that can be told without going there."""
+    for name, check in (("cold_url", parse_bucket), ("cold_prices", parse_prices)):
+        try:
+            if values[name]:
+                check(values[name])
+        except ValueError as error:
+            mistakes.append(f"{name} {error}")
+    if values["cold_url"] and values["cold_dir"]:
+        mistakes.append("cold_url and cold_dir are two places for the same: choose one")
+    if values["cold_url"] and not has_library():
+        mistakes.append("cold_url needs a library that is not installed: pip install 'topics[s3]'")
 
 
 def _read_keys(

@@ -39,7 +39,7 @@ from topics_daemon.head import Bounds, Head
 from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
-from topics_daemon.moving import Moving, open_tier
+from topics_daemon.moving import Moving
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
@@ -47,6 +47,7 @@ from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.worker import Worker
+from topics_objects.place import parse_prices, tier_at
 
 T = TypeVar("T")
 
@@ -264,8 +265,10 @@ class Daemon:
         self.metrics.adopt(core)
         self._syncer = Worker("sync", self.loop, fs, self._sync_done, self.job_bug)
         self._filler = Worker("chores", self.loop, fs, self._chore_done, self.job_bug)
-        cold_dir: str = self.config["cold_dir"]
-        tiered = TieredFs(fs, open_tier(cold_dir, core.store.store_id)) if cold_dir else None
+        cold = self.config.cold_place
+        tiered = TieredFs(fs, tier_at(cold, core.store.store_id)) if cold else None
+        self.cold_requests = None if tiered is None else tiered.tier.requests
+        self.cold_prices = parse_prices(self.config["cold_prices"])
         self.readers = Readers(self, fs, tiered or fs)
         self._keeping = Keeping(self, core, fs)
         self._routing = Routing(self, core)

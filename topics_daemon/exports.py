@@ -6,7 +6,6 @@ in memory alone: they end with the process, and a start removes what an earlier 
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -73,14 +72,13 @@ class Exports:
                 answer(done.error)
                 return
             now_ms = self._now_ms()
-            cold_dir = self._daemon.config["cold_dir"]
             job = PinJob(
                 secrets.token_hex(ID_BYTES),
                 self._core.store.store_id,
                 now_ms,
                 names,
                 prefix,
-                os.path.abspath(cold_dir) if cold_dir else None,
+                self._daemon.config.cold_place or None,
             )
             self._daemon.follow(
                 self._core.keeper.aside(job), lambda pinned: self._pinned(pinned, job, ttl_ms, now_ms, answer)

@@ -21,6 +21,7 @@ import msgspec
 from engine.core.routers import RouterState
 from engine.delivery import signs
 from engine.queue.events import TimePassed
+from engine.segment.objects import Requests
 from engine.topic.history import NotCached
 from engine.types import Reason
 from engine.version import VERSION
@@ -41,6 +42,7 @@ CURSORS_MAX: Final = 1000
 """Cursors with series of their own."""
 ROUTERS_MAX: Final = 1000
 """Routers with series of their own."""
+_NO_BUCKET: Final = Requests()
 _PAGE: Final = resource.getpagesize()
 
 
@@ -99,8 +101,19 @@ METERS: Final[tuple[Meter, ...]] = (
     _counter("damage_records_total", "Live records that were lost by it."),
     _counter("cold_reads_total", "Reads of the cold tier that are done."),
     _counter("cold_read_seconds_total", "Time that they took, from the question to the answer."),
-    _counter("cold_requests_total", "What was asked of the cold tier, by operation.", "op"),
+    _counter(
+        "cold_requests_total",
+        "What was asked of the cold tier, by operation: of a bucket every request, of a directory every job.",
+        "op",
+    ),
     _counter("cold_failures_total", "How often it failed, by operation.", "op"),
+    _counter("cold_bytes_total", "Bytes of objects that came from the bucket (get) and went to it (put).", "op"),
+    _counter("cold_retries_total", "Requests of the bucket that were attempts beyond the first."),
+    _counter(
+        "object_store_cost_dollars_total",
+        "Estimate of what the requests cost, by TOPICS_COLD_PRICES; no storage.",
+        "op",
+    ),
     _counter("cold_moved_total", "Segments that were moved to the cold tier since the start."),
     _gauge("cold_failing", "Whether the cold tier does not take what it is given."),
     _gauge("watchers", "Open streams."),
@@ -344,9 +357,20 @@ def _put_cold(page: _Page, daemon: Daemon, core: Core) -> None:
     page.put("topics_damage_records_total", core.damage.records)
     page.put("topics_cold_reads_total", readers.cold_reads)
     page.put("topics_cold_read_seconds_total", round(readers.cold_seconds, 6))
-    for op, count in {"get": readers.cold_reads, **mover.requests}.items():
+    made, failed = {"get": readers.cold_reads, **mover.requests}, {"get": readers.cold_failures, **mover.failed}
+    bucket = daemon.cold_requests
+    if bucket is not None:
+        made, failed = bucket.made, bucket.failed
+    else:
+        bucket = _NO_BUCKET
+    for op, size in bucket.bytes.items():
+        page.put("topics_cold_bytes_total", size, op=op)
+    page.put("topics_cold_retries_total", bucket.retries)
+    for op, dollars in bucket.cost(daemon.cold_prices).items():
+        page.put("topics_object_store_cost_dollars_total", round(dollars, 9), op=op)
+    for op, count in made.items():
         page.put("topics_cold_requests_total", count, op=op)
-    for op, count in {"get": readers.cold_failures, **mover.failed}.items():
+    for op, count in failed.items():
         page.put("topics_cold_failures_total", count, op=op)
     page.put("topics_cold_moved_total", mover.moved)
     page.put("topics_cold_failing", int(mover.problem is not None))

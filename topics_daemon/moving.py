@@ -1,7 +1,7 @@
 """The cold tier in the daemon: segments are moved there by a thread of its own, which may hang in it for ever.
 
-The directory is opened by the first job that needs it, so a start does not wait for it either. What it refuses is tried
-again after a while, and said in the log once each time.
+The directory or bucket is opened by the first job that needs it, so a start does not wait for it either. What it
+refuses is tried again after a while, and said in the log once each time.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.core import Core
-from engine.fs import OsFs
-from engine.segment.tiers import ColdTier, LocalSegmentStore, SegmentStore, TieredFs
+from engine.segment.tiers import TieredFs
 from topics_daemon.worker import Worker
 
 if TYPE_CHECKING:
@@ -18,20 +17,6 @@ if TYPE_CHECKING:
 
 STOP_S: Final = 0.05
 """How long a stop waits for a move: one that is cut off is done again."""
-
-
-def open_tier(path: str, store_id: bytes) -> ColdTier:
-    """The way to a cold directory, which is not looked at yet."""
-
-    def open_store(may_begin: bool) -> SegmentStore:
-        fs = OsFs(path, create=may_begin)
-        try:
-            return LocalSegmentStore(fs, store_id, may_begin=may_begin)
-        except BaseException:
-            fs.shut()
-            raise
-
-    return ColdTier(open_store)
 
 
 class Moving:

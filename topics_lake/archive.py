@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("engine", "topics_lake")
+PACKAGES: Final = ("engine", "topics_lake", "topics_objects")
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)
 
 

@@ -28,9 +28,15 @@ from engine.tools.pinning import pin_stopped
 from engine.tools.readonly import ReadOnlyFs
 from topics_lake.client import Daemon
 from topics_lake.errors import LakeError
+from topics_objects.place import open_bucket
 
 TTL_MS: Final = 3_600_000
 RENEW_S: Final = 600.0
+
+
+def _usual_cold() -> str | None:
+    """Where the cold tier is when the pin does not say so."""
+    return os.environ.get("TOPICS_COLD_URL") or os.environ.get("TOPICS_COLD_DIR")
 
 
 @contextmanager
@@ -89,7 +95,7 @@ def pin_of_directory(
             raise LakeError(f"a process has {path}", "store_locked", "name its daemon with --socket or --url")
         reading = ReadOnlyFs(path)
         try:
-            store = tiered(reading, None, os.environ.get("TOPICS_COLD_DIR"))
+            store = tiered(reading, None, _usual_cold(), open_bucket)
             where = pin_stopped(store, target, OsClock(), frozenset(topics), lambda *_: None, keep_going=keep_going)
         except StoreError as error:
             raise LakeError(str(error), "store_damaged", "`topics fsck` says more") from error
@@ -130,7 +136,7 @@ def open_pin(path: str) -> Pin:
     try:
         files = ReadOnlyFs(path)
         try:
-            pin = Pin(tiered(files, None, os.environ.get("TOPICS_COLD_DIR")))
+            pin = Pin(tiered(files, None, _usual_cold(), open_bucket))
         except BaseException:
             files.shut()
             raise

@@ -245,6 +245,7 @@ class Mover:
 
     def drop(self, absent_from: int, segment: Segment) -> None:
         """No topic has this cold segment any more, and no snapshot from a number on names it."""
+        self._used = True
         self._drops.append((absent_from, [segment.data_path, *segment.paths()]))
 
     def release(self, oldest: int) -> None:

@@ -187,7 +187,20 @@ class SegmentFiles:
 
         None when `nowait` and the disk would have to be asked. Raises `DamagedSegment` for rows that are not in
         `segment.bad` yet, `StoreForeign`, `OSError`.
+
+        What comes from the cold tier may have been hurt on its way here: it is damage when it is so twice.
         """
+        worn = segment.worn
+        try:
+            return self._chunks(segment, start, stop, nowait=nowait)
+        except DamagedSegment:
+            if not segment.cold:
+                raise
+        segment.worn = worn
+        self.forget(segment)
+        return self._chunks(segment, start, stop, nowait=nowait)
+
+    def _chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool) -> list[Chunk] | None:
         handle = self._open_data(segment, nowait=nowait)
         if handle is None:
             return None

@@ -2,6 +2,7 @@
 
     SegmentStore         what a place for whole files has to be able to do
     LocalSegmentStore    a directory, perhaps on another disk or the network, with a STORE file that says whose it is
+    ObjectSegmentStore   a bucket (engine.segment.objects)
     ColdTier             the way to it, opened by the first job that needs it and never before
     TieredFs             an `Fs` that finds a segment's data in the tier when it is not here: what jobs read through
 
@@ -14,13 +15,13 @@ are damage. Where a file is in both places, the local one wins.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from xxhash import xxh3_64
 
-from engine.formats.header import FORMAT_VERSION
+from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, parse_file_header
 from engine.formats.manifest import LOCK_PATH, STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
 from engine.fs import Fs, OpenMode, Space, read_file, replace_file, write_whole
 from engine.segment.segment import TOPICS_DIR
@@ -28,6 +29,8 @@ from engine.segment.write import remove_empty
 
 PIECE: Final = 1 << 20
 """Bytes that are copied at once."""
+HEADS_MAX: Final = 4096
+"""Headers of files in the tier that are remembered (a quarter of a MiB)."""
 _DATA: Final = ".data"
 TMP: Final = ".tmp"
 
@@ -56,11 +59,30 @@ class ColdMissingError(ColdError):
     """The tier answers, and does not have the file."""
 
 
+class RequestCounts(Protocol):
+    """Requests of a bucket, by operation (`engine.segment.objects.Requests`)."""
+
+    made: dict[str, int]
+    failed: dict[str, int]
+    bytes: dict[str, int]
+    retries: int
+
+    def cost(self, prices: Mapping[str, float]) -> dict[str, float]:
+        """An estimate in dollars by operation; `prices`: dollars for a million requests."""
+        ...
+
+
 class SegmentStore(Protocol):
     """A place for files that are written once. Names are paths as in the data directory. Raises `OSError`."""
 
+    @property
+    def piece_bytes(self) -> int:
+        """How much of a large file is best asked for at once."""
+        ...
+
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Keep a file, whole or not at all, and durably; one of that name is replaced."""
+        """Keep a file, whole or not at all, and durably; one of that name is replaced. `pieces` may be gone through
+        more than once."""
         ...
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
@@ -86,6 +108,8 @@ class SegmentStore(Protocol):
 
 class LocalSegmentStore:
     """A directory as `SegmentStore`."""
+
+    piece_bytes: Final = PIECE
 
     def __init__(self, fs: Fs, store_id: bytes, *, may_begin: bool) -> None:
         """Look whose it is; `may_begin`: a directory without STORE becomes ours. Raises `OSError`."""
@@ -173,8 +197,15 @@ class LocalSegmentStore:
 class ColdTier:
     """The way to a `SegmentStore`. Its methods may take for ever, unless `call` sees to it that they do not."""
 
-    def __init__(self, open_store: Callable[[bool], SegmentStore], call: Caller = at_once) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[bool], SegmentStore],
+        call: Caller = at_once,
+        requests: RequestCounts | None = None,
+    ) -> None:
         """`open_store(may_begin)` opens the store, and takes an empty place over when it may."""
+        self.requests = requests
+        """What was asked of it, where it is a bucket."""
         self._open = open_store
         self._call = call
         self._store: SegmentStore | None = None
@@ -227,33 +258,49 @@ def no_tier(why: str, *, given_up: bool = False) -> ColdTier:
     return ColdTier(open_store)
 
 
+class _Pieces:
+    """A local file, as often as somebody goes through it.
+
+    digest     of what the last one got
+    failure    what the local disk has met
+    """
+
+    def __init__(self, fs: Fs, handle: int) -> None:
+        self.size = fs.size(handle)
+        self.digest = xxh3_64().intdigest()
+        self.failure: OSError | None = None
+        self._fs = fs
+        self._handle = handle
+
+    def __iter__(self) -> Iterator[bytes]:
+        digest = xxh3_64()
+        for offset in range(0, self.size, PIECE):
+            try:
+                piece = self._fs.pread(self._handle, min(PIECE, self.size - offset), offset)
+            except OSError as error:
+                self.failure = error
+                raise
+            digest.update(piece)
+            self.digest = digest.intdigest()
+            yield piece
+
+
 def copy_to(tier: ColdTier, fs: Fs, path: str, *, may_begin: bool) -> None:
     """Copy a local file to the tier, and read it back. Raises `ColdError`, and `OSError` for the local disk."""
     store = tier.store(may_begin=may_begin)
     handle = fs.open(path, OpenMode.READ)
     try:
-        size, digest, failure = fs.size(handle), xxh3_64(), None
-
-        def pieces() -> Iterable[bytes]:
-            nonlocal failure
-            for offset in range(0, size, PIECE):
-                try:
-                    piece = fs.pread(handle, min(PIECE, size - offset), offset)
-                except OSError as error:
-                    failure = error
-                    raise
-                digest.update(piece)
-                yield piece
-
+        source = _Pieces(fs, handle)
+        size, each = source.size, store.piece_bytes
         try:
-            store.put(path, pieces())
+            store.put(path, source)
             found = xxh3_64()
-            for offset in range(0, size, PIECE):
-                found.update(store.get_range(path, offset, min(PIECE, size - offset)))
-            same = store.size(path) == size and found.intdigest() == digest.intdigest()
+            for offset in range(0, size, each):
+                found.update(store.get_range(path, offset, min(each, size - offset)))
+            same = store.size(path) == size and found.intdigest() == source.digest
         except OSError as error:
-            if failure is not None:
-                raise failure from None
+            if source.failure is not None:
+                raise source.failure from None
             raise ColdError(f"{path}: {error.strerror or error}") from error
         if not same:
             raise ColdError(f"{path}: what was written does not read back")
@@ -268,6 +315,8 @@ class TieredFs:
         self.fs = fs
         self.tier = tier
         self._cold: dict[int, str] = {}
+        self._heads: dict[str, bytes] = {}
+        """Headers of files in the tier, which each job looks at: names are never used again for something else."""
         self._numbers = count(2)
 
     def open(self, path: str, mode: OpenMode) -> int:
@@ -290,7 +339,17 @@ class TieredFs:
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         if handle >= 0:
             return self.fs.pread(handle, length, offset)
-        return self.tier.get_range(self._cold[handle], offset, length)
+        path = self._cold[handle]
+        if offset or length != FILE_HEADER_LEN:
+            return self.tier.get_range(path, offset, length)
+        head = self._heads.get(path)
+        if head is None:
+            head = self.tier.get_range(path, 0, length)
+            if len(self._heads) >= HEADS_MAX:
+                self._heads.clear()
+            if parse_file_header(head) is not None:
+                self._heads[path] = head
+        return head
 
     def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         return self.fs.pread_nowait(handle, length, offset) if handle >= 0 else None

@@ -7,6 +7,9 @@ it is given up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from engine.checkpoint.pin import read_manifest
 from engine.errors import StoreDamaged
 from engine.formats.manifest import STORE_PATH, StoreInfo, decode_meta
@@ -24,6 +27,9 @@ from engine.segment.tiers import (
 from engine.tools.patched import patch
 from engine.tools.readonly import ReadOnlyFs
 
+OpenBucket: TypeAlias = Callable[[str, bytes], SegmentStore]
+"""Opens the bucket that an address names, as that of the store with this id."""
+
 
 class ColdAndHot(TieredFs):
     """A store on a real directory with its tier."""
@@ -37,16 +43,20 @@ class ColdAndHot(TieredFs):
         self._source.shut()
 
 
-def tiered(source: ReadOnlyFs, given: str | None, usual: str | None = None, call: Caller = at_once) -> ColdAndHot:
-    """A store and its cold directory: the one that is `given`, that the manifest of a pin names, or the `usual` one.
+def tiered(
+    source: ReadOnlyFs, given: str | None, usual: str | None, open_bucket: OpenBucket, call: Caller = at_once
+) -> ColdAndHot:
+    """A store and its cold tier: where it is `given`, where the manifest of a pin says, or the `usual` place.
 
-    `call` may have a deadline.
+    `open_bucket` opens one that is in a bucket; `call` may have a deadline.
     """
     path = given or _said(source) or usual
     if not path:
         return ColdAndHot(source, no_tier("nobody said where it is (--cold DIR)"))
 
     def open_store(may_begin: bool) -> SegmentStore:
+        if "://" in path:
+            return open_bucket(path, _store_id(source))
         return LocalSegmentStore(ReadOnlyFs(path), _store_id(source), may_begin=False)
 
     return ColdAndHot(source, ColdTier(open_store, call))

@@ -237,6 +237,8 @@ class Fsck:
         self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
         if history.passed_over:
             self.summary.skipped.append(f"the payloads of {history.passed_over} of {history.segments} segments")
+        if history.given_up:
+            self.summary.skipped.append(history.given_up)
         walked = {piece.file.path for piece in opened.pieces}
         for _, logs in self._logs():
             for log in logs:

@@ -17,6 +17,7 @@ from engine.segment.segment import Segment
 from engine.segment.tiers import ColdError
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import SNAPSHOTS_KEPT, Restorable, inspect, named_files, read_snapshot
+from engine.tools.cold_side import check_leftovers, check_sizes
 from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.segment_check import check_segment, cold_finding
 
@@ -40,6 +41,8 @@ class History:
         """Of payloads that were read."""
         self.passed_over = 0
         """Segments whose payload was left out."""
+        self.given_up: str | None = None
+        """What the cold tier was not asked for, and why."""
         self._fs = fs
         self._store_id = store_id
         self._found = found
@@ -79,6 +82,9 @@ class History:
             if block.segment is not None
         ]
         self._check(work)
+        if self._quick:
+            self.given_up = check_sizes(self._fs, work, self._found)
+        check_leftovers(self._fs, self._store_id, self._found)
 
     def of_others(self, taken: int, bad: list[str]) -> None:
         """The kept snapshots that a start does not take, and what only they name; `bad` ones are known."""

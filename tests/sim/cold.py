@@ -1,4 +1,5 @@
-"""The cold tier of a simulated store: the directory `cold/` of the same disk, so that each crash is one of both.
+"""The cold tier of a simulated store: the directory `cold/` of the same disk, so that each crash is one of both. With
+the mark of `make_bucket` in it the directory is a bucket's.
 
 `Tier` is the way there for one process. It can be told to be gone (an unmounted directory), to hang, or to lie about
 what was written; and it is closed while the engine does what must never wait for it, so that a start, a turn or a
@@ -11,33 +12,32 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from typing import cast
 
 from engine.formats.manifest import STORE_PATH, StoreInfo, decode_meta
 from engine.fs import Fs, OpenMode, read_file
+from engine.segment.objects import ObjectSegmentStore
 from engine.segment.tiers import ColdTier, LocalSegmentStore, SegmentStore, TieredFs
+from tests.sim.bucket import Bucket
 from tests.sim.media import Tree
+from tests.sim.moods import Mood, Moody
 
 COLD_DIR = "cold"
 _PREFIX = f"{COLD_DIR}/"
+_BUCKET = f"{COLD_DIR}/.bucket"
 
 
-class Mood(Enum):
-    """How the tier is."""
-
-    WELL = "well"
-    GONE = "gone"
-    """Its file system is not mounted: an empty directory."""
-    LYING = "lying"
-    """Writes succeed, and a byte of each is another one."""
+def make_bucket(fs: Fs) -> None:
+    """The tier of this disk is a bucket from now on."""
+    fs.mkdir(_BUCKET)
+    fs.fsync_dir(COLD_DIR)
 
 
-class Tier:
+class Tier(Moody):
     """One process's way to the tier."""
 
     def __init__(self) -> None:
-        self.mood = Mood.WELL
+        super().__init__()
         self._closed = ""
 
     @contextmanager
@@ -59,7 +59,10 @@ class Tier:
         def opened(may_begin: bool) -> SegmentStore:
             self.check()
             store_id = bytes.fromhex(decode_meta(read_file(fs, STORE_PATH), StoreInfo).store_id)
-            return LocalSegmentStore(cast(Fs, _Below(fs, self)), store_id, may_begin=may_begin)
+            below = cast(Fs, _Below(fs, self))
+            if fs.exists(_BUCKET):
+                return ObjectSegmentStore(Bucket(below, self), store_id, may_begin=may_begin)
+            return LocalSegmentStore(below, store_id, may_begin=may_begin)
 
         return cast(Fs, TieredFs(fs, ColdTier(opened)))
 

@@ -13,8 +13,10 @@ import engine.segment.tiers as tiers_module
 import engine.store.snapshots as snapshots_module
 from engine.core.keeper import Keeper
 from engine.core.mover import DropJob, MoveJob, Mover
-from engine.fs import OpenMode, write_whole
-from engine.segment.tiers import LocalSegmentStore
+from engine.fs import OpenMode, read_file, write_whole
+from engine.segment.objects import ObjectSegmentStore, Op
+from engine.segment.reader import SegmentFiles
+from engine.segment.tiers import ColdMissingError, ColdTier, LocalSegmentStore
 from tests.sim.mutants import Mutant, Patch, Plant
 
 COLD: list[Mutant] = []
@@ -197,3 +199,60 @@ def _start_looks_into_the_tier(patch: Patch) -> None:
         return old(fs, segment, tails)
 
     patch.set(snapshots_module, "_missing", missing)
+
+
+# -- a bucket ---------------------------------------------------------------------------------------------------------
+
+
+@_mutant("history-cold-flickers")
+def _one_bad_answer_of_the_tier_is_damage(patch: Patch) -> None:
+    def chunks(self: Any, segment: Any, start: int, stop: int, *, nowait: bool = False) -> Any:
+        return self._chunks(segment, start, stop, nowait=nowait)
+
+    patch.set(SegmentFiles, "chunks", chunks)
+
+
+@_mutant("history-cold-flickers")
+def _short_answer_is_the_end_of_the_object(patch: Patch) -> None:
+    def get_range(self: Any, name: str, offset: int, length: int) -> bytes:
+        return bytes(self._ask(Op.GET, name, lambda: self._objects.get(name, offset, length)).data)
+
+    patch.set(ObjectSegmentStore, "get_range", get_range)
+
+
+@_mutant("history-cold-vanishes")
+def _object_that_is_not_found_is_damage(patch: Patch) -> None:
+    old = patch.set(ColdTier, "get_range", None)
+
+    def get_range(self: Any, name: str, offset: int, length: int) -> bytes:
+        try:
+            return bytes(old(self, name, offset, length))
+        except ColdMissingError:
+            return bytes(length)
+
+    patch.set(ColdTier, "get_range", get_range)
+
+
+@_mutant("history-cold-stale", "history-cold-bucket")
+def _what_a_listing_has_is_nobodys(patch: Patch) -> None:
+    patch.set(Mover, "_is_nobodys", lambda self, path: path.endswith(".data"))
+
+
+@_mutant("history-cold-flickers")
+def _another_attempt_puts_nothing(patch: Patch) -> None:
+    """What the first attempt has taken from the file is gone."""
+    old = patch.set(ObjectSegmentStore, "put", None)
+
+    def put(self: Any, name: str, pieces: Iterable[bytes]) -> None:
+        once = iter(pieces)
+
+        class Rest:
+            def __iter__(self) -> Any:
+                yield from once
+
+        old(self, name, Rest())
+
+    patch.set(ObjectSegmentStore, "put", put)
+    patch.set(mover_module, "copy_to", lambda tier, fs, path, may_begin: tier.store(may_begin=may_begin).put(
+        path, [read_file(fs, path)]
+    ))  # fmt: skip

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.errors import Unavailable
 from engine.types import Match
-from tests.sim.cold import COLD_DIR, Mood
+from tests.sim.cold import COLD_DIR, make_bucket
 from tests.sim.media import Cut
+from tests.sim.moods import Mood
+from tests.sim.oracle import Crash
 from tests.sim.scenarios_history import SMALL
 from tests.sim.world import World
 
@@ -267,6 +270,111 @@ def lies(world: World) -> None:
     world.check()
 
 
+# -- a bucket in place of a directory ---------------------------------------------------------------------------------
+
+
+def bucket(world: World) -> None:
+    """Moved to a bucket, and its front deleted there, and then all of it, through processes that end in between."""
+    make_bucket(world.disk)
+    _begin(world, 3)
+    _until_moved(world, 2)
+    world.append("t", 1)
+    world.checkpoint()
+    world.kill().start()
+    world.check()
+    world.delete("t", seqs=(2,))
+    world.delete("t", before_seq=5)
+    for _ in range(2):
+        world.append("t", 1)
+        world.checkpoint()
+    world.kill().start()
+    world.check()
+    world.drop("t")
+    for _ in range(2):
+        world.append("t", 1)
+        world.checkpoint()
+    _settle_tier(world, cold=0)
+    world.check()
+
+
+def _unread(world: World) -> None:
+    """Another process, which has read nothing yet."""
+    for _ in range(3):
+        world.append("t", 1)
+        world.checkpoint()
+    world.settle()
+    world.stop()
+    world.crash = Crash.NONE
+    world.start()
+
+
+def flickers(world: World) -> None:
+    """Requests are refused, answers come too late, cut short, or hurt: each is made again, and no record is lost."""
+    make_bucket(world.disk)
+    world.tier.refusals, world.tier.lost_answers, world.tier.cuts = 2, 2, 2
+    _begin(world, 3)
+    _until_moved(world, 2)
+    _unread(world)
+    world.tier.refusals, world.tier.cuts = 1, 3
+    world.check()
+    _unread(world)
+    world.tier.garbles = 1
+    world.check()
+    _unread(world)
+    world.check()
+
+
+def _cannot_read(world: World) -> None:
+    """What lies in the tier cannot be had, and is not lost."""
+    try:
+        world.check()
+    except Unavailable:
+        return
+    raise AssertionError("what is not there was read")
+
+
+def vanishes(world: World) -> None:
+    """Objects are not found for a while, and credentials expire: nothing is lost by it, and nothing waits for it."""
+    make_bucket(world.disk)
+    _begin(world, 3, Mood.VANISHED)
+    for _ in range(8):
+        world.step()
+    assert world.tolerant or not world.core.keeper.mover.moved, "what cannot be read back counts as moved"
+    world.tier.mood = Mood.WELL
+    world.clock.tick(400_000)
+    _until_moved(world, 2)
+    for mood in (Mood.EXPIRED, Mood.VANISHED):
+        _unread(world)
+        world.tier.mood = mood
+        world.append("t", 4)
+        world.delete("t", seqs=(2,))
+        world.checkpoint()
+        _cannot_read(world)
+        world.tier.mood = Mood.WELL
+        world.check()
+    world.kill().start()
+    world.check()
+
+
+def stale(world: World) -> None:
+    """Listings lag behind while the tier is swept: what is there and in use stays."""
+    make_bucket(world.disk)
+    _begin(world, 3)
+    _until_moved(world, 2)
+    for _ in range(2):
+        world.append("t", 1)
+        world.checkpoint()
+    world.kill().start()
+    world.tier.mood = Mood.STALE
+    for _ in range(3):
+        world.append("t", 4)
+        world.checkpoint()
+    for _ in range(4 * world.lag + 8):
+        world.step()
+    _unread(world)
+    world.check()
+
+
 SCRIPTS = (
     ("move", move),
     ("dies", dies),
@@ -278,5 +386,9 @@ SCRIPTS = (
     ("gone", gone),
     ("hangs", hangs),
     ("lies", lies),
+    ("bucket", bucket),
+    ("flickers", flickers),
+    ("vanishes", vanishes),
+    ("stale", stale),
 )
 """The name of each, and what it does."""

@@ -30,8 +30,10 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"engine.checkpoint"}),
     frozenset({"engine.core"}),
     frozenset({"engine.driver", "engine.tools", "engine.export"}),
+    frozenset({"topics_objects"}),
     frozenset({"topics_daemon", "topics_lake"}),
 )
+_PROGRAMS: Final = ("topics_daemon", "topics_cli", "topics_lake", "topics_objects")
 SEAMS: Final = frozenset({"engine.fs", "engine.clock"})
 DRIVER: Final = "engine.driver"
 """The blocking driver of `from engine import Engine`: the one place of the engine that may wait and use a thread."""
@@ -56,7 +58,7 @@ FileRule = Callable[[str, str, ast.Module], list[str]]
 def room(module: str) -> str | None:
     """The room of a module in `LAYERS`, or None for what is not ours."""
     top, _, rest = module.partition(".")
-    if top in ("topics_daemon", "topics_cli", "topics_lake"):
+    if top in _PROGRAMS:
         return top
     if top != "engine":
         return None
@@ -86,7 +88,7 @@ def imports(module: str, tree: ast.Module, *, is_package: bool = False) -> Itera
                 base = ".".join([*parts, *([base] if base else [])])
             # `from engine import core` names a room, `from engine import Engine` a member of the package itself.
             for name in node.names:
-                names_room = base in ("engine", "topics_daemon", "topics_cli", "topics_lake") and name.name.islower()
+                names_room = base in ("engine", *_PROGRAMS) and name.name.islower()
                 yield (f"{base}.{name.name}" if names_room else base), node.lineno, lazy
 
 
@@ -104,15 +106,15 @@ def wrong_imports(module: str, tree: ast.Module, *, is_package: bool = False) ->
             continue
         where = f"{module}:{line} imports {target}"
         if there == "engine":
-            if here not in ("topics_daemon", "topics_cli", "topics_lake"):
+            if here not in _PROGRAMS:
                 complaints.append(f"{where}: the engine's own rooms name the room that they mean")
         elif here == "topics_cli":
-            if there in ("engine.tools", "engine.export", "topics_lake"):
+            if there in ("engine.tools", "engine.export", "topics_objects", "topics_lake"):
                 if not lazy:
                     complaints.append(f"{where}: offline work is imported inside the function that needs it")
             elif there != "vocabulary":
                 complaints.append(
-                    f"{where}: the command line knows the vocabulary, and lazily tools, export and the lake"
+                    f"{where}: the command line knows the vocabulary, and lazily tools, export, buckets and the lake"
                 )
         elif there == "topics_cli":
             complaints.append(f"{where}: nothing imports the command line")

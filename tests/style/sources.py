@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 _NOT_OURS: Final = {".venv", ".git", "build", "dist", "__pycache__", "topics-data"}
-_CODE_ROOMS: Final = ("engine", "topics_daemon", "topics_cli", "topics_lake", "tests", "scripts")
+_CODE_ROOMS: Final = ("engine", "topics_daemon", "topics_cli", "topics_lake", "topics_objects", "tests", "scripts")
 
 
 @functools.cache
