@@ -140,9 +140,9 @@ class Daemon:
         """How far recovery is, 0 … 1."""
         self.connections: set[Link] = set()
         self.peers: Counter[str] = Counter()
+        """How many of them there are from each address."""
         self.turned_away = 0
         """Connections beyond a cap that are still open."""
-        """How many of them there are from each address."""
         self.http2_requests = 0
         """Requests of all connections of HTTP/2 that are open."""
         self.unsettled: list[Joins] = []
@@ -150,9 +150,8 @@ class Daemon:
         self.coarse_s = loop.time()
         """The loop's time as of the last look at the deadlines."""
         self.read_memo: dict[bytes, tuple[PageRequest, int]] = {}
-        """Bodies of reads, and what they ask for (`routes.diff`)."""
         self.claim_memo: dict[bytes, tuple[Claim, int]] = {}
-        """The same of claims (`routes.queue`)."""
+        """Bodies of reads and of claims, and what they ask for (`routes.diff`, `routes.queue`)."""
         self.inflight_max: int = config["max_inflight_per_key"] or sys.maxsize
         self.buffered_bytes = 0
         self.buffer_bytes_max: int = config["max_request_buffer_bytes"]

@@ -185,11 +185,8 @@ class Connection(asyncio.Protocol):
             self.stream.heard(data)
 
     def eof_received(self) -> bool:
-        """A client that has sent all it will may still read: what is pending is answered first.
-
-        A stream ends here, before the write of the same tick is served: what is written now may reach nobody, and the
-        session's cursor must not pass it.
-        """
+        """A client that has sent all it will may still read: what is pending is answered first. A stream ends here,
+        before the write of the same tick is served: it may reach nobody, and the session's cursor must not pass it."""
         self._eof = True
         if self.stream is not None:
             self.stream.gone()
