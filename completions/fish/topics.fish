@@ -3,15 +3,14 @@
 # Puts the words before the cursor that are no options and no values of options (the command and its arguments) into
 # __topics_words. fish asks for them for each line of this file, so they are kept while the line is the same.
 function __topics_read
-    set -l line (commandline -opc)
-    set -l key (string join \x1f -- $line)
-    test "$key" = "$__topics_key"; and return
-    set -g __topics_key $key
+    set -l line (commandline -cp)
+    test "$line" = "$__topics_line"; and return
+    set -g __topics_line $line
     set -l valued -o --output -t --template --fields --color --retry-for --socket --url --key-file
     set -l plain
     set -l skip 0
     set -l ended 0
-    for word in $line[2..]
+    for word in (commandline -opc)[2..]
         if test $skip = 1
             set skip 0
         else if test $ended = 0; and test "x$word" = x--
