@@ -46,6 +46,7 @@ _SAID: Final = {
     "XAmzContentChecksumMismatch": "what arrived there is not what was sent",
     "RequestTimeTooSkewed": "the clocks of both sides differ too much",
 }
+_TIMEOUT: Final = "kind: Timeout"
 _HURT: Final = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "RequestTimeout", "IncompleteBody", "SlowDown"})
 """Refusals that another attempt may not meet."""
 
@@ -193,7 +194,8 @@ def _failure(error: BaseException) -> ObjectError:
     text, status = str(error), _status(error)
     found = _CODE.search(text)
     code = found[1] if found is not None else None
-    again = status is None or status in _AGAIN or code in _HURT
+    # Who has waited for one request until its end does not wait for another.
+    again = status in _AGAIN or code in _HURT or (status is None and _TIMEOUT not in text)
     if code is not None:
         said = _SAID.get(code, f"it refuses: {code}")
     elif status is not None:
@@ -205,7 +207,7 @@ def _failure(error: BaseException) -> ObjectError:
 
 def _why(text: str) -> str:
     """The part of a failure without an answer that tells something."""
-    for sign, said in (("kind: Connect", "it cannot be reached"), ("kind: Timeout", "it does not answer in time")):
+    for sign, said in (("kind: Connect", "it cannot be reached"), (_TIMEOUT, "it does not answer in time")):
         if sign in text:
             return said
     return text.partition("\n")[0].rpartition(": ")[2][:200] or "the request failed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,14 @@ def test_a_profile_is_read_from_both_files_and_the_keys_of_the_first_win(tmp_pat
     assert not read_profile({}).has_keys
     (tmp_path / ".aws" / "credentials").write_bytes(b"\xff[")
     assert read_profile({"HOME": str(tmp_path)}).access_key == "old"
+
+
+def test_nobody_loads_the_library_who_opens_no_bucket() -> None:
+    code = (
+        "import sys, topics_daemon.main, topics_daemon.daemon, topics_cli.cold, engine.tools.cold\n"
+        "from topics_objects.place import open_bucket, parse_bucket, tier_at\n"
+        "tier_at('s3://b/p', bytes(16))\n"
+        "print('obstore' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

@@ -205,10 +205,11 @@ def test_a_server_that_does_not_answer_costs_a_bounded_time(
     store = opened(server, proxy=proxy)
     store.put(NAME, [CONTENT])
     proxy.fault = late(3)
-    began = time.monotonic()
+    began, seen = time.monotonic(), proxy.seen["GET"]
     with pytest.raises(OSError, match="in time"):
         store.get_range(NAME, 0, 5)
     assert time.monotonic() - began < 30
+    assert proxy.seen["GET"] - seen == 1, "who has waited for one request waits for another"
     proxy.fault = None
     proxy.close()
     with pytest.raises(OSError, match="cannot be reached"):
