@@ -15,7 +15,7 @@ extra("pyspark", "spark")
 extra("pyarrow")
 
 from tests.lake.making import plain  # noqa: E402 # pyarrow may be missing
-from tests.spark.cluster import Cluster, bare_python, cluster, packed_environment  # noqa: E402 # pyarrow may be missing
+from tests.spark.cluster import Cluster, cluster, packed_environment  # noqa: E402 # pyarrow may be missing
 
 RECORDS = 60_000
 
@@ -47,10 +47,6 @@ def test_two_workers_of_a_standalone_master_export_every_record_once(
 
 
 def test_executors_that_lack_the_libraries_get_them_as_an_archive(workers: Cluster, pin: str, tmp_path: Path) -> None:
-    bare = bare_python(tmp_path / "bare")
-    done, *_ = workers.export(pin, "big", tmp_path / "lake", python=bare)
-    assert (done.returncode, b"No module named 'msgspec'" in done.stderr) == (1, True), done.stderr.decode()
-    assert plain(tmp_path / "lake") == []
     packed = packed_environment(tmp_path / "environment")
     done, topic, _ = workers.export(
         pin, "big", tmp_path / "lake", python="./environment/bin/python", archives=f"{packed}#environment"
