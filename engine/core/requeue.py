@@ -1,4 +1,5 @@
-"""Dead letters go back into queues: a write there, and a delete here once that is as durable as its class.
+"""Dead letters go back into queues: a write there, and a delete here once that is as durable as its class,
+and on the disk where it lies in another shard.
 
 A crash between the two leaves the job in both places: delivery is at least once, and nothing is lost.
 """
@@ -100,7 +101,7 @@ class _Requeue:
 
     def begin(self) -> None:
         core, plan = self._core, self._plan
-        _, host = core.queues.find(plan.name)
+        slot, host = core.queues.find(plan.name)
         for target, jobs in plan.groups.items():
             batch = Batch(
                 [record.data for _, record in jobs],
@@ -109,8 +110,11 @@ class _Requeue:
                 metas=_column([_meta(record.meta) for _, record in jobs]),
             )
             seqs = [seq for seq, _ in jobs]
+            aim = core.catalog.visible.get(target)
+            # The delete may reach the disk of its own shard before what another one only has written: the copy first.
+            synced = aim is not None and aim.shard != slot.shard
             try:
-                ticket = core.append(target, batch, create=False)
+                ticket = core.append(target, batch, create=False, ack_fsync=synced)
             except TopicsError as error:
                 self._over(error)
                 continue
