@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.002
 """How long streams are served before the loop sees to its sockets again."""
+FEW: Final = 2
+"""Streams of one topic that are served in the tick of the write itself."""
 LOOK_EVERY: Final = 8
 """Streams served between two looks at the clock."""
 HELD_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -375,12 +377,13 @@ class Pump:
                 self._sleepers.setdefault(name, {})[stream] = None
 
     def deliver(self) -> None:
-        """The end of a tick: with nobody waiting before them, the first readers of what is new get it at once."""
+        """The end of a tick: few readers, with nobody waiting before them, get what is new at once; others have their
+        turns, behind the answer to who wrote it."""
         if self.ready and not self._pass_due:
-            if self.gather_s:
+            if self.gather_s or len(self.ready) > 1 or len(self._lines[next(iter(self.ready))]) > FEW:
                 self._ask_for_pass(self.gather_s)
             else:
-                self._pass(0.0)
+                self._pass()
 
     def _poke(self, waiter: Waiter) -> None:
         """A bug in one answer costs that answer, and nobody else's."""
@@ -427,15 +430,15 @@ class Pump:
             place.head = slot.topic.head
             stream.tell(stream.topic_deleted(place))
 
-    def _pass(self, slice_s: float = SLICE_S) -> None:
+    def _pass(self) -> None:
         """Give topics their turns for one slice."""
         self.daemon.reading()
         frames = Frames(self.daemon)
         now = self.now()
-        until = now + slice_s
+        until = now + SLICE_S
         try:
             while now <= until and (name := self.ready.take(now)) is not None:
-                now = self._turn(name, frames, now + min(slice_s, self.ready.turn_s))
+                now = self._turn(name, frames, now + self.ready.turn_s)
         finally:
             self._pass_due = False
             self._ask_for_pass()
@@ -448,7 +451,7 @@ class Pump:
         frame: Frame | None = None
         for stream in line:
             place = stream.steady
-            if place is not None and frame is not None and frame.is_at(place, stream.session.shape_id):
+            if place is not None and frame is not None and frame.is_at(place, stream.shape_id):
                 self._hand_on(stream, place, frame, frames)
             else:
                 self._serve(stream, name, frames)

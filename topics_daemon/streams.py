@@ -46,12 +46,14 @@ class Stream(OneWay):
         "_live",
         "_pump",
         "_reading",
+        "_write",
         "connection",
         "ended",
         "held_bytes",
         "paused",
         "ready",
         "session",
+        "shape_id",
         "steady",
         "wrote_s",
     )
@@ -59,7 +61,9 @@ class Stream(OneWay):
     def __init__(self, pump: Pump, session: Session, connection: Requester) -> None:
         self._pump = pump
         self.session = session
+        self.shape_id = session.shape_id
         self.connection = connection
+        self._write = connection.write
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
         self.steady: Place | None = None
@@ -203,7 +207,7 @@ class Stream(OneWay):
         if frame.alone is None:
             frame.alone = event(b"record", frame.lines(), self.session.position())
         self.wrote_s = self._pump.daemon.coarse_s
-        self.connection.write(frame.alone)
+        self._write(frame.alone)
 
     def _events(self, place: Place, frame: Frame) -> list[bytes]:
         """The events of one page of one topic; notes the topic again when there is more."""

@@ -53,6 +53,9 @@ RECORDS_MAX: Final = 256
 """Records of a source that one pass copies."""
 DESTS_MAX: Final = 32
 """Dests of one pass; the others have theirs next."""
+DESTS_HURRIED: Final = 8
+"""The same where somebody waits for one of them: a pass is not interrupted, and what it costs is paid by each of them.
+With fewer a frame says more about itself than about its dests."""
 RETRY_MS: Final = 20
 """Time after which a router that waits is tried again."""
 DERIVED_MIN: Final = 4 * MIB
@@ -185,7 +188,7 @@ class Forwarding:
         if wanted:
             behind.sort(key=lambda router: router.dest != wanted)
         try:
-            chosen = self._choose(slot, behind[:DESTS_MAX], now)
+            chosen = self._choose(slot, behind[: DESTS_HURRIED if wanted else DESTS_MAX], now)
         except NotCached as lack:
             self.lacking[slot] = lack.job
             return

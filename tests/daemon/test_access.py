@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -395,6 +398,40 @@ def test_S15_the_own_user_needs_no_key_where_it_was_said_so() -> None:
         with daemon.wire(unix=True) as wire:
             wire.send(request("GET", session["stream_url"], None, "Accept: text/event-stream"))
             assert b" 200 " in wire.until(b"\r\n")
+
+
+PROBES: Final = [path for _, path, _, _, kind in ROWS if kind == "probe"]
+
+
+def test_probes_need_a_key_where_it_was_said_so() -> None:
+    environ = clean_environment(TOPICS_API_KEYS="prober:read:tenant42:,writer:write", TOPICS_PROBE_AUTH="1")
+    with daemon_process(environ=environ) as daemon:
+        assert len(PROBES) == 4
+        while ask(daemon, "GET", "/v0/ready", None, "writer").status == 503:
+            time.sleep(0.01)
+        for name in (MINE, FOREIGN):
+            assert ask(daemon, "POST", f"/v0/topics/{name}", WRITE, "writer").status == 201
+        for path in PROBES:
+            for key in ("", "wrong", "probe", "Prober"):
+                for unix in (False, True):
+                    auth = [f"Authorization: Bearer {key}"] if key else []
+                    answer = daemon.ask(request("GET", path, None, *auth), unix=unix)
+                    assert (answer.status, answer.code) == (401, "unauthorized"), (path, key, unix)
+                    assert answer.headers["www-authenticate"] == "Bearer"
+                    assert not {"status", "version", "topics"} & answer.json.keys()
+            assert ask(daemon, "GET", f"{path}?token=prober").status == 401, "the query is for streams alone"
+            # What a key may do otherwise does not matter; what it may see does.
+            for key, topics in (("prober", 1), ("writer", 2)):
+                answer = ask(daemon, "GET", path, None, key)
+                assert answer.status == 200
+                assert answer.json.get("topics", topics) == topics, (path, key)
+        os.kill(daemon.pid, signal.SIGHUP)
+        assert ask(daemon, "GET", "/v0/ready").status == 401
+
+
+def test_without_keys_probes_need_none_whatever_was_said() -> None:
+    with daemon_process(environ=clean_environment(TOPICS_PROBE_AUTH="1")) as daemon:
+        assert {ask(daemon, "GET", path).status for path in PROBES} == {200}
 
 
 def test_S22_requests_of_one_connection_wait_in_it_instead_of_being_refused() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -377,6 +380,51 @@ def test_the_dashboard_is_one_for_grafanas_own_types() -> None:
     assert lost(board, written(board)) == []
     misspelt = json.loads(json.dumps(board).replace('"legendFormat"', '"legend"').replace('"timezone"', '"zone"'))
     assert lost(misspelt, written(misspelt)), "this would notice"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("grafana") is None,
+    reason="Grafana's server is not installed; Debian's packages, PyPI, npm and Maven Central do not have it (its own"
+    " downloads do), so elsewhere its types alone say that the dashboard is one",
+)
+def test_a_grafana_takes_the_dashboard(tmp_path: Path) -> None:
+    board = json.loads((MONITORING / "dashboard.json").read_text())
+    where = {"GF_PATHS_DATA": str(tmp_path / "data"), "GF_PATHS_LOGS": str(tmp_path), "GF_PATHS_PLUGINS": str(tmp_path)}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"GF_ANALYTICS_REPORTING_ENABLED": "false", "GF_ANALYTICS_CHECK_FOR_UPDATES": "false"}
+    listens = {"GF_SERVER_HTTP_ADDR": "127.0.0.1", "GF_SERVER_HTTP_PORT": str(port)}
+    home = os.environ.get("GF_PATHS_HOME", "/usr/share/grafana")
+    grafana = subprocess.Popen(
+        ["grafana", "server", "--homepath", home], env={**os.environ, **where, **quiet, **listens}, cwd=tmp_path
+    )
+
+    def ask(path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Authorization": "Basic YWRtaW46YWRtaW4="}
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return json.load(answer)
+
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                ask("/api/health")
+                break
+            except OSError:
+                assert grafana.poll() is None, "Grafana has ended"
+                assert time.monotonic() < deadline, "Grafana does not start"
+                time.sleep(0.2)
+        taken = ask("/api/dashboards/db", {"dashboard": {**board, "id": None}, "overwrite": True})
+        assert taken["status"] == "success"
+        shown = ask(f"/api/dashboards/uid/{taken['uid']}")["dashboard"]
+        assert [panel["title"] for panel in shown["panels"]] == [panel["title"] for panel in board["panels"]]
+    finally:
+        grafana.terminate()
+        grafana.wait(60)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Prometheus) is not installed")
