@@ -145,14 +145,17 @@ class Chunk(Rows):
 class SegmentFiles:
     """The segments of one store, for one thread."""
 
-    __slots__ = ("_fs", "_handles", "_handles_max", "_mended", "_store_id")
+    __slots__ = ("_fs", "_handles", "_handles_max", "_mended", "_pairs", "_store_id")
 
     def __init__(self, fs: Fs, store_id: bytes, handles_max: int = HANDLES_MAX) -> None:
         self._fs = fs
         self._store_id = store_id
         self._handles_max = handles_max
         self._handles: dict[str, int] = {}
-        """By path, the one used longest ago first."""
+        """By path, the one opened or looked up longest ago first."""
+        self._pairs: dict[Segment, tuple[int, int]] = {}
+        """Those of the data and of the index of a segment that was read, as long as no handle is given back: to make
+        the paths and to look them up costs as much as to read the rows."""
         self._mended: dict[Segment, tuple[bytes, Ranges]] = {}
 
     def __enter__(self) -> SegmentFiles:
@@ -163,6 +166,7 @@ class SegmentFiles:
 
     def close(self) -> None:
         """Give all handles back."""
+        self._pairs.clear()
         while self._handles:
             self._fs.close(self._handles.popitem()[1])
         self._mended.clear()
@@ -170,6 +174,7 @@ class SegmentFiles:
     def forget(self, segment: Segment) -> None:
         """Close the files of a segment that is going to be removed."""
         self._mended.pop(segment, None)
+        self._pairs.clear()
         for path in (segment.data_path, segment.idx_path, segment.tags_path):
             handle = self._handles.pop(path, None)
             if handle is not None:
@@ -201,10 +206,13 @@ class SegmentFiles:
         return self._chunks(segment, start, stop, nowait=nowait)
 
     def _chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool) -> list[Chunk] | None:
-        handle = self._open_data(segment, nowait=nowait)
+        pair = self._pairs.get(segment)
+        handle = self._open_data(segment, nowait=nowait) if pair is None else pair[0]
         if handle is None:
             return None
         first, rows, sums = self._rows(segment, start, stop)
+        if pair is None and not segment.in_tails:
+            self._pair(segment)
         offsets = rows.bounds()
         chunks: list[Chunk] = []
         bad: list[int] = []
@@ -320,6 +328,7 @@ class SegmentFiles:
         handle = self._handles.pop(path, None)
         if handle is None:
             while len(self._handles) >= self._handles_max:
+                self._pairs.clear()
                 self._fs.close(self._handles.pop(next(iter(self._handles))))
             fs = self._fs
             handle = fs.open(path, OpenMode.READ)
@@ -338,6 +347,12 @@ class SegmentFiles:
                 return None
         self._handles[path] = handle
         return handle
+
+    def _pair(self, segment: Segment) -> None:
+        """Remember the handles of a segment with files of its own, if both are open."""
+        data, index = self._handles.get(segment.data_path), self._handles.get(segment.idx_path)
+        if data is not None and index is not None:
+            self._pairs[segment] = (data, index)
 
     def _open_data(self, segment: Segment, *, nowait: bool = False) -> int | None:
         """`_open` of the data; `_MISSING` when the disk has lost the file. Of what is cold that says nothing."""
@@ -360,7 +375,8 @@ class SegmentFiles:
     def _piece(self, segment: Segment, offset: int, length: int) -> bytes:
         """Bytes of the index, zeros where there are none."""
         try:
-            handle = self._open(segment, segment.idx_path, FileKind.SEGMENT_INDEX)
+            pair = self._pairs.get(segment)
+            handle = self._open(segment, segment.idx_path, FileKind.SEGMENT_INDEX) if pair is None else pair[1]
             assert handle is not None, "a read that may wait is answered"
             return self._fs.pread(handle, length, offset).ljust(length, b"\0")
         except OSError as error:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HISTORY_SHARE: Final = 4
 """What was read of sealed blocks may hold one part in so many of the bound when others want it too."""
+SLACK: Final = 8
+"""When it has to give way, one part in so many of the bound is given back at once."""
 VISITORS: Final = 1024
 """Blocks read back by one turn's reads that are remembered to leave first."""
 
@@ -192,6 +194,8 @@ class Cache:
             history = self.history
             if history.held and (history.held > self.bytes_max // HISTORY_SHARE or not self._queue):
                 history.give_back()
+                while history.held and self.bytes_held > self.bytes_max - self.bytes_max // SLACK:
+                    history.give_back()  # the next few reads find room
             elif self._volatile and (self.volatile_held > self.bytes_max // 2 or not self._queue):
                 block, topic = self._volatile.popitem(last=False)
                 lost = topic.shed(block)
