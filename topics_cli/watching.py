@@ -178,7 +178,8 @@ class _Screen:
     def _head(self, state: str) -> str:
         clock = time.strftime("%H:%M:%S")
         left = f"topics at {self._label}: {state}"
-        return f"{left:<{max(0, columns() - 10)}} {clock}"
+        room = max(0, columns() - 10)
+        return f"{left[:room]:<{room}} {clock}"
 
     def _draw(self, rows: list[str]) -> None:
         try:

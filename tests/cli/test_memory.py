@@ -53,7 +53,7 @@ class Watched:
 
     def end(self) -> tuple[int, int]:
         """Wait for it; its peak, and how much that grew in the last three quarters."""
-        assert self.process.wait(120) == 0
+        assert self.process.wait(600) == 0
         self._thread.join(5)
         peaks = [peak for _, peak in self.seen if peak]
         early = [peak for done, peak in self.seen if peak and done <= self.bytes // 4]
@@ -112,6 +112,8 @@ def main() -> None:
                 seconds = time.monotonic() - begun
                 print(f"{through.__name__}: {mebibytes} MiB in {seconds:.0f} s")
                 print(f"  peak {peak >> 20} MiB, grew {growth >> 10} KiB")
+                assert daemon.process is not None
+                print(f"  the daemon's peak by then {peak_bytes(daemon.process.pid) >> 20} MiB")
         finally:
             daemon.stop()
 
