@@ -27,7 +27,8 @@ from tests.bench.rows_http import Plan
 from tests.bench.servers import BenchError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = ("engine", "topics_daemon", "topics_cli", "topics_lake", "packaging", "man", "completions")
+ROOMS: Final = ("engine", "topics_daemon", "topics_cli", "topics_lake", "topics_objects")
+SOURCES: Final = (*ROOMS, "packaging", "man", "completions")
 NODE: Final = "bench"
 FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
 ROUNDS: Final = 7
