@@ -88,11 +88,11 @@ def _wrk_turn(server: Server, request: Request, connections: int, seconds: int) 
         headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in request.headers)
         script.write_text(_LUA.format(method=request.method, path=request.path, headers=headers, body=body))
         command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script)]
-        before, own = server.cpu_s(), _children_cpu_s()
+        before, own = server.cpu_s(), children_cpu_s()
         done = subprocess.run(
             [*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=120
         )
-        own, used = _children_cpu_s() - own, server.cpu_s() - before
+        own, used = children_cpu_s() - own, server.cpu_s() - before
     found = re.search(r"BENCH (\d+) (\d+) ([\d.]+) ([\d.]+) ([\d.]+) (\d+)", done.stdout)
     if found is None:
         raise BenchError(f"wrk: {done.stdout} {done.stderr}")
@@ -131,6 +131,7 @@ def pump_turn(
     )
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """User + system CPU of all child processes that have ended, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -10,14 +10,16 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.bench import servers
 from tests.bench.figures import Row, Spread, Turn, spread_of
-from tests.bench.load import ask_json
+from tests.bench.load import ask_json, children_cpu_s
 from tests.bench.peers import resp
 from tests.bench.rows_http import Plan, payload
 from tests.bench.servers import BenchError, Server
@@ -25,6 +27,8 @@ from tests.bench.servers import BenchError, Server
 JOB_BYTES = 100
 SMALL = 800_000
 """Jobs of a small queue: more than some turns can do."""
+CLAIMS = Path(__file__).with_name("claims.lua")
+"""What workers do, for wrk."""
 SETTLED_S = 3
 """After a checkpoint the daemon gives memory back, once it is quiet."""
 
@@ -57,6 +61,8 @@ def all_rows(records: int) -> list[QueueRow]:
 
 def turn(server: Server, kind: str, batch: int, workers: int, seconds: float) -> Turn:
     """Workers at work for some time."""
+    if kind == "topics" and servers.installed("wrk"):
+        return _wrk_turn(server, batch, workers, seconds)
     command = [sys.executable, "-m", "tests.bench.jobs", "--kind", kind, "--port", str(server.port)]
     command += ["--batch", str(batch), "--workers", str(workers), "--seconds", str(seconds)]
     before = server.cpu_s()
@@ -68,6 +74,25 @@ def turn(server: Server, kind: str, batch: int, workers: int, seconds: float) ->
     if seen["out"] or not seen["count"]:
         raise BenchError(f"{kind}: the queue ran dry: {seen}")
     return Turn(seen["count"], used, seen["seconds"], 0.0, 0.0, 0.0, seen["cpu_s"])
+
+
+def _wrk_turn(server: Server, batch: int, workers: int, seconds: float) -> Turn:
+    """The same by a client that costs a third of the daemon: so there are always as many requests as workers."""
+    with tempfile.TemporaryDirectory(prefix="topics-wrk-") as directory:
+        script = Path(directory, "claims.lua")
+        script.write_text(f"local BATCH = {batch}\n{CLAIMS.read_text()}")
+        command = ["wrk", "-t1", f"-c{workers}", f"-d{max(round(seconds), 1)}s", "--timeout", "10s", "-s", str(script)]
+        acked = ask_json(server, "GET", "/v0/topics/jobs")["queue"]["acked"]
+        before, own, began = server.cpu_s(), children_cpu_s(), time.monotonic()
+        done = subprocess.run(
+            [*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=120
+        )
+        took_s, own, used = time.monotonic() - began, children_cpu_s() - own, server.cpu_s() - before
+    left = ask_json(server, "GET", "/v0/topics/jobs")["queue"]
+    count = left["acked"] - acked
+    if done.returncode or "a worker got" in done.stderr or not count or left["ready"] <= 0:
+        raise BenchError(f"workers: {left}: {done.stdout[-500:]} {done.stderr[-500:]}")
+    return Turn(count, used, took_s, 0.0, 0.0, 0.0, own)
 
 
 def fill(server: Server, row: QueueRow) -> None:
@@ -147,7 +172,8 @@ def run(row: QueueRow, plan: Plan) -> Row:
         rate=Spread.of([one.rate for one in mine]),
         rate_unit="jobs/s",
         client_cpu_us=Spread.of([one.client_cpu_s / one.count * 1e6 for one in mine]).median,
-        note="Redis: XREADGROUP, XACK + XDEL over RESP, AOF everysec; beanstalkd: reserve, delete, as many pipelined",
+        note="workers are requests of wrk, of work streams and peers a script: Redis: XREADGROUP, XACK + XDEL, "
+        "RESP, AOF everysec; beanstalkd: reserve, delete, as many pipelined",
     )
 
 
