@@ -8,16 +8,12 @@ import time
 import msgspec
 import pytest
 
-from engine.commands import DeleteSelector
-from engine.core import Core
-from engine.core.requeue import plan_requeue, requeue
 from engine.errors import Code, Unavailable
 from engine.queue.commands import Ack
-from engine.types import ConfigChanges, Durability, TopicType
+from engine.types import Durability
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
-from tests.sim.media import Cut
 from tests.sim.queues import Shop, live
 from tests.sim.world import TINY
 
@@ -134,45 +130,6 @@ def test_F56_a_claim_whose_answer_nobody_got_is_delivered_again_and_never_acked_
         assert counters is not None
         assert counters["acked"] == 1
     assert True in lost, "the moment was met"
-
-
-@pytest.mark.parametrize("durability", [Durability.DISK, Durability.FSYNC])
-@pytest.mark.parametrize("shards", [1, 2])
-def test_F67_a_requeue_that_is_cut_anywhere_loses_no_job(durability: Durability, shards: int) -> None:
-    """Neither a kill nor a power failure, though each queue may live in a log of its own, with syncs of its own."""
-    shop = Shop(FakeDisk(), ManualClock(), msgspec.structs.replace(TINY, wal_shards=shards))
-    core = shop.core
-    shop.wait(core.put_topic("dead", ConfigChanges(type=TopicType.QUEUE, durability=Durability.FSYNC)))
-    for _ in range(64):
-        shop.make(durability=durability)
-        if shards == 1 or core.catalog.visible["q"].shard > core.catalog.visible["dead"].shard:
-            break
-        shop.wait(core.drop_topic("q"))
-    shop.write(1, 2, 3)
-    shop.nack(*shop.claim(3), dead_letter=True)
-    for _ in range(40):
-        shop.step(10)
-    assert (live(core, "q"), live(core, "dead")) == ({}, {1: 1, 2: 1, 3: 1})
-    images: list[tuple[FakeDisk, bool]] = []
-
-    def shoot(disk: FakeDisk, _what: str) -> None:
-        disk.on_step = None
-        images.extend([(disk.killed(), False), (disk.powered_off(Cut(0)), True)])
-        disk.on_step = shoot
-
-    shop.write(4)
-    shop.write(5)  # The queue is awake: what is written to it waits for no sync.
-    shop.disk.on_step = shoot
-    plan = plan_requeue(core, "dead", DeleteSelector(seqs=(1, 2, 3)), None)
-    assert shop.wait(requeue(core, plan)).requeued == 3
-    for _ in range(10):
-        shop.step()
-    shop.disk.on_step = None
-    assert (live(core, "q"), live(core, "dead")) == (dict.fromkeys((1, 2, 3, 4, 5), 1), {})
-    assert len(images) > 4
-    for disk, power in images:
-        found = Core.open(disk, shop.clock.reboot() if power else shop.clock.restart(), shop.settings)
-        assert {1, 2, 3} <= {*live(found, "q"), *live(found, "dead")}
 
 
 def claim(daemon: DaemonProcess) -> dict[str, object]:

@@ -6,11 +6,12 @@ themselves are in `tests/queue/test_model_bites.py`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from engine.core import host, queues, replay
+from engine.core import Core, host, queues, replay, requeue
 from engine.core.commit import Commit
 from engine.core.host import Host
 from engine.core.leaving import StagedCopies, StagedMove, StagedTake
@@ -103,8 +104,38 @@ def _moves_delete_without_a_copy(patch: Patch) -> None:
     patch.set(StagedCopies, "apply", lambda self, catalog, now_ms: None)
 
 
-def _mutant(name: str, plant: Plant, play: str = "queue-fsync") -> Mutant:
-    return Mutant(f"queue-{name.replace(' ', '-')}", plant, (f"{play}@1",))
+def _requeues_delete_at_once(patch: Patch) -> None:
+    follow = requeue._follow
+
+    def planted(ticket: Any, on_done: Any) -> None:
+        if isinstance(on_done, partial):
+            on_done(ticket)
+        else:
+            follow(ticket, on_done)
+
+    patch.set(requeue, "_follow", planted)
+
+
+def _requeues_wait_for_no_sync(patch: Patch) -> None:
+    append = Core.append
+
+    def planted(self: Core, topic: str, batch: Any, **how: Any) -> Any:
+        return append(self, topic, batch, **{**how, "ack_fsync": False})
+
+    patch.set(Core, "append", planted)
+
+
+def _syncs_begin_after_answers(patch: Patch) -> None:
+    def planted(self: Commit, now_ms: int) -> Any:
+        if self.wal.has_staged:
+            self.write_groups(now_ms)
+        return self._begin_sync(now_ms)
+
+    patch.set(Commit, "sync_job", planted)
+
+
+def _mutant(name: str, plant: Plant, play: str = "queue-fsync", shards: int = 1) -> Mutant:
+    return Mutant(f"queue-{name.replace(' ', '-')}", plant, (f"{play}@{shards}",))
 
 
 QUEUES = [
@@ -120,4 +151,7 @@ QUEUES = [
     _mutant("replay leaves moved jobs where they were", _replay_leaves_moved_jobs),
     _mutant("replay forgets the copies of moved jobs", _replay_forgets_copies),
     _mutant("moves delete without a copy", _moves_delete_without_a_copy),
+    _mutant("requeues delete before the copy is written", _requeues_delete_at_once, "requeue-fsync", 2),
+    _mutant("requeues delete before a sync of the copy", _requeues_wait_for_no_sync, "requeue-disk", 2),
+    _mutant("syncs begin after what they cover is answered", _syncs_begin_after_answers, "requeue-disk"),
 ]

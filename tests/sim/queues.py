@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from engine.commands import Batch
+from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.jobs import outcome
+from engine.core.requeue import plan_requeue, requeue
 from engine.queue.commands import Ack, Claim, Extend, Nack
 from engine.queue.events import Leased
 from engine.types import ConfigChanges, Durability, TopicType
@@ -35,6 +36,7 @@ class Told:
     acking: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
     moved: set[int] = field(default_factory=set)
+    requeued: set[int] = field(default_factory=set)
     given: set[int] = field(default_factory=set)
     """Every lease that was ever answered."""
     leased: dict[int, int] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class Told:
             set(self.acking),
             set(self.acked),
             set(self.moved),
+            set(self.requeued),
             set(self.given),
             dict(self.leased),
         )
@@ -226,6 +229,58 @@ def script(shop: Shop, **config: Any) -> None:
     assert (counters["written"], counters["acked"], counters["dead_lettered"], counters["lost"]) == (7, 2, 2, 0)
 
 
+def requeue_script(shop: Shop, **config: Any) -> None:
+    """Dead letters that go back, a few at a time, beside writes that wait for syncs; where there are shards, the dead
+    letters lie in one whose syncs come first."""
+    core = shop.core
+    for name in ("dead", "busy"):
+        kind = TopicType.QUEUE if name == "dead" else TopicType.LOG
+        shop.wait(core.put_topic(name, ConfigChanges(type=kind, durability=Durability.FSYNC)))
+    shop.make(**config)
+    while len(core.wal.shards) > 1 and core.catalog.visible["q"].shard <= core.catalog.visible["dead"].shard:
+        shop.wait(core.drop_topic("q"))
+        shop.make(**config)
+    shop.write(1, 2, 3)
+    shop.nack(*shop.claim(3), dead_letter=True)
+    shop.told.moved.update((1, 2, 3))
+    shop.write(4)
+    shop.write(5)  # The queue is awake: its next write waits for no sync.
+    for seqs, early in (((1,), False), ((2, 3), True)):
+        waiting = core.append("busy", Batch.of(["waits for a sync"]))
+        ticket = requeue(core, plan_requeue(core, "dead", DeleteSelector(seqs=seqs), None))
+        if early and (job := core.sync_job()) is not None:
+            core.sync_done(job, outcome(job, shop.disk))
+        assert shop.wait(ticket).requeued == len(seqs)
+        shop.told.requeued.update(seqs)
+        shop.wait(waiting)
+    shop.step()
+    assert (live(core, "q"), live(core, "dead")) == (dict.fromkeys(range(1, 6), 1), {})
+
+
+def requeue_check(disk: FakeDisk, shop: Shop, told: Told, *, power: bool) -> None:
+    """A job that went back is in one of its places or in both, whatever the class of the queue that it goes to."""
+    clock = shop.clock.reboot() if power else shop.clock.restart()
+    tree, boot = disk.cached_tree(), disk.boot
+    core = Core.open(disk, clock, shop.settings)
+    assert disagreement(tree, boot, look(core), core, clock, shop.settings) is None
+    here, dead = live(core, "q"), live(core, "dead")
+    assert all(count == 1 for count in (*here.values(), *dead.values()))
+    assert told.moved <= here.keys() | dead.keys(), "no job vanishes"
+    if not power:
+        assert told.requeued <= here.keys() - dead.keys(), "what was answered is done"
+
+
+def _requeue_play(durability: Durability) -> Callable[[int, Crashes[Told]], None]:
+    def run(shards: int, crashes: Crashes[Told]) -> None:
+        disk, clock = FakeDisk(), ManualClock()
+        shop = Shop(disk, clock, TINY if shards == 1 else msgspec.structs.replace(TINY, wal_shards=shards))
+        crashes.watch(disk, lambda: shop.told)
+        requeue_script(shop, durability=durability)
+        crashes.check(lambda image, told, power: requeue_check(image, shop, told, power=power))
+
+    return run
+
+
 def _play(durability: Durability, durable: bool) -> Callable[[int, Crashes[Told]], None]:
     def run(shards: int, crashes: Crashes[Told]) -> None:
         disk, clock = FakeDisk(), ManualClock()
@@ -243,5 +298,8 @@ PLAYS = tuple(
     Play(f"queue-{durability.value}{'-leases' if durable else ''}", _play(durability, durable), (1, 2))
     for durability in (Durability.DISK, Durability.FSYNC)
     for durable in (False, True)
+) + tuple(
+    Play(f"requeue-{durability.value}", _requeue_play(durability), (1, 2))
+    for durability in (Durability.DISK, Durability.FSYNC)
 )
 """In a `-leases` one leases outlive a restart."""

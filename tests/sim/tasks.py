@@ -32,6 +32,8 @@ LIGHT = Effort(
 MONITORED = Effort(moments_share=0)
 """Only what the order monitor and the live checks notice."""
 HUNT = (MONITORED, LIGHT, QUICK)
+PLAY_CUTS = 5
+"""Power failures drawn at each moment of a play in which one of two did not show anything."""
 GLANCE = Effort(images_max=8, moments_share=0.15, sample=2, open_every=4, deep_every=60, nested_total_max=40)
 ARGUED_IN, ARGUED_IN_LONG = 3, 8
 """In how many scenarios a sync whose absence is argued for is tried all the same, at a glance."""
@@ -228,8 +230,8 @@ def _hunt_in(place: str, wrap: Callable[[Any], Any], effort: Effort) -> str | No
     name, lag, faults = parsed_label(place)
     try:
         if name in every.PLAYS:
-            if effort is MONITORED:
-                played(every.PLAYS[name], lag or 1, wrap=wrap)
+            if effort in (MONITORED, LIGHT):
+                played(every.PLAYS[name], lag or 1, wrap=wrap, cuts=PLAY_CUTS if effort is LIGHT else 0)
         elif faults:
             if effort is LIGHT:
                 run_with_faults(BY_NAME[name], faults, FAULTY, Tally())
