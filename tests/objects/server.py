@@ -18,6 +18,8 @@ import time
 from collections import Counter
 from typing import Any, Final
 
+from tests.cli.support import die_with_us
+
 START_S: Final = 60
 BUCKET: Final = "history"
 ENVIRON: Final = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
@@ -37,7 +39,12 @@ class Server:
         command = [sys.executable, "-c", _RUN, "-H", "127.0.0.1", "-p", str(self.port)]
         environ = {**os.environ, "S3_IGNORE_SUBDOMAIN_BUCKETNAME": "1", "MOTO_S3_CUSTOM_ENDPOINTS": self.url}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=environ,
+            preexec_fn=die_with_us,  # noqa: PLW1509  # it makes one system call; dies with a test that is killed
         )
         end = time.monotonic() + START_S
         while not self._makes_bucket():
