@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,18 @@ class Seen:
     acked: int = 0
     refused: int = 0
     latencies_ms: list[float] = field(default_factory=list)
-    pressure: float = 0.0
+    pressure: float | None = None
+    """The highest that was seen; None where the daemon was not heard of."""
+
+
+@dataclass
+class Phase:
+    """One of the three: when it began, when the last write was offered, when the last one was answered."""
+
+    name: str
+    begin_s: float
+    end_s: float
+    answered_s: float
 
 
 @dataclass
@@ -143,7 +155,7 @@ def merge(load: Load, lines: list[str], began: float) -> None:
         at_s, pressure = float(line.split()[0]) - began, float(line.split()[1])
         moment = max((one for one in load.moments if one.at_s <= at_s), key=lambda one: one.at_s, default=None)
         if moment is not None:
-            moment.pressure = max(moment.pressure, pressure)
+            moment.pressure = max(moment.pressure or 0.0, pressure)
         load.pressure = pressure
 
 
@@ -172,8 +184,8 @@ async def drain(load: Load, clients: list[Client]) -> None:
             client.sent.clear()
 
 
-async def run(port: int, seconds: float) -> tuple[Load, float, float, list[tuple[float, float]]]:
-    """The three phases; returns what was seen, when it began, the capacity, and begin and end of each phase."""
+async def run(port: int, seconds: float) -> tuple[Load, float, float, list[Phase]]:
+    """The three phases; returns what was seen, when it began, the capacity, and the phases."""
     load, began, loop = Load(), time.perf_counter(), asyncio.get_running_loop()
     sampler = asyncio.ensure_future(tick(load, began))
     clients = [Client(load, closed=True) for _ in range(CONNECTIONS)]
@@ -184,13 +196,15 @@ async def run(port: int, seconds: float) -> tuple[Load, float, float, list[tuple
     capacity = len(load.acked) / (time.perf_counter() - began)
     for client in clients:
         client.closed = False
+    end_s = time.perf_counter() - began
     await drain(load, clients)
-    phases = [(0.0, seconds / 4)]
-    for rate, share in ((2 * capacity, 0.25), (capacity / 3, 0.5)):
-        start = time.perf_counter() - began
+    phases = [Phase("what it takes", 0.0, end_s, time.perf_counter() - began)]
+    for name, rate, share in (("twice that", 2 * capacity, 0.25), ("a third of it", capacity / 3, 0.5)):
+        begin_s = time.perf_counter() - began
         await offer(clients, rate, seconds * share)
-        phases.append((start, time.perf_counter() - began))
+        end_s = time.perf_counter() - began
         await drain(load, clients)
+        phases.append(Phase(name, begin_s, end_s, time.perf_counter() - began))
     await asyncio.sleep(5.0)
     sampler.cancel()
     return load, began, capacity, phases
@@ -215,34 +229,46 @@ def check(port: int, load: Load) -> int:
             return len(load.acked)
 
 
-def plot(load: Load, phases: list[tuple[float, float]]) -> str:
+def plot(load: Load, phases: list[Phase]) -> str:
     """Pressure, and the rates beside it, over time."""
-    width, height, top = 900, 300, 20
-    moments = [moment for moment in load.moments if moment.offered or moment.acked or moment.pressure]
-    last = max(moment.at_s for moment in moments) or 1.0
-    most = max(max(moment.acked, moment.refused, moment.offered) for moment in moments) or 1
+    width, height, top, left = 900, 320, 24, 60
+    base, last = height - 60, phases[-1].answered_s + 2.0
+    # A busy client's moments are longer, and the last one is not whole.
+    took = {one.at_s: after.at_s - one.at_s for one, after in pairwise(load.moments)}
+    moments = [moment for moment in load.moments[:-1] if moment.at_s <= last]
+    most = max(max(one.acked, one.refused, one.offered) / took[one.at_s] for one in moments) or 1.0
 
-    def line(values: list[float], colour: str) -> str:
+    def across(at_s: float) -> float:
+        return left + at_s / last * (width - left - 10)
+
+    def line(values: list[float | None], colour: str) -> str:
         points = " ".join(
-            f"{50 + moment.at_s / last * (width - 60):.1f},{top + (1 - value) * (height - 60):.1f}"
+            f"{across(moment.at_s):.1f},{base - value * (base - top):.1f}"
             for moment, value in zip(moments, values, strict=True)
+            if value is not None
         )
         return f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>'
 
+    def rate(what: str, colour: str) -> str:
+        return line([getattr(moment, what) / took[moment.at_s] / most for moment in moments], colour)
+
+    said = f"pressure red; writes a second ({most:.0f} at the top): offered grey, acked green, 429 orange"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
-        '<g font-size="12"><text x="50" y="14">pressure red; writes: offered grey, acked green, 429 orange</text>',
-        line([moment.offered / most for moment in moments], "#bbb"),
-        line([moment.acked / most for moment in moments], "#2a2"),
-        line([moment.refused / most for moment in moments], "#e90"),
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<g font-size="12"><text x="{left}" y="14">{said}</text>',
+        f'<polyline fill="none" stroke="#999" points="{left},{top} {left},{base} {width - 10},{base}"/>',
+        f'<text x="{left - 20}" y="{top + 8}">1</text><text x="{left - 20}" y="{base}">0</text>',
+        rate("offered", "#bbb"),
+        rate("acked", "#2a2"),
+        rate("refused", "#e90"),
         line([moment.pressure for moment in moments], "#c22"),
     ]
-    for (start, _), name in zip(phases, ("what it takes", "twice that", "a third"), strict=True):
-        x = 50 + start / last * (width - 60)
-        parts.append(
-            f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{height - 40}" stroke="#999" stroke-dasharray="4"/>'
-        )
-        parts.append(f'<text x="{x + 4:.1f}" y="{height - 24}">{name}, from {start:.0f} s</text>')
+    for phase in phases:
+        x = across(phase.begin_s)
+        dashed = f'stroke="#999" stroke-dasharray="4" x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{base + 18}"'
+        parts.append(f'<line {dashed}/><text x="{x + 4:.1f}" y="{base + 16}">{phase.name}</text>')
+    parts += [f'<text x="{across(at):.1f}" y="{base + 36}">{at} s</text>' for at in range(0, int(last), 5)]
     return "\n".join([*parts, "</g></svg>", ""])
 
 
@@ -252,25 +278,34 @@ def quantile(moments: list[Seen], share: float) -> float:
     return times[int(share * (len(times) - 1))] if times else 0.0
 
 
-def tell(load: Load, capacity: float, phases: list[tuple[float, float]], compared: int) -> str:
+def tell(load: Load, capacity: float, phases: list[Phase], compared: int) -> str:
     """The page beside the plot."""
     lines = [
         "# Under twice the load that it takes",
         "",
         "Made by `python -m scripts.pressure`; the load's client ran on the same machine. ![pressure](pressure.svg)",
         "",
-        "| phase | offered /s | acked /s | 429 /s | p50 ms | p99 ms | highest pressure |",
-        "|---|---|---|---|---|---|---|",
+        "| phase | offered /s | acked /s | acked | 429 | answered after | p50 ms | p99 ms | highest pressure |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, (begin, end) in zip(("what it takes", "twice that", "a third of it"), phases, strict=True):
-        moments = [moment for moment in load.moments if begin <= moment.at_s < end] or [Seen(0.0)]
-        took = end - begin
-        figures = [sum(getattr(moment, what) for moment in moments) / took for what in ("offered", "acked", "refused")]
-        highest = max(moment.pressure for moment in moments)
+    for phase in phases:
+        took_s = phase.end_s - phase.begin_s
+        moments = [moment for moment in load.moments if phase.begin_s <= moment.at_s < phase.end_s] or [Seen(0.0)]
+        whole = [moment for moment in load.moments if phase.begin_s <= moment.at_s < phase.answered_s] or moments
+        offered, acked = (sum(getattr(moment, what) for moment in moments) / took_s for what in ("offered", "acked"))
+        total, refused = (sum(getattr(moment, what) for moment in whole) for what in ("acked", "refused"))
+        highest = max(moment.pressure or 0.0 for moment in whole)
+        rest_s = phase.answered_s - phase.end_s
         lines.append(
-            f"| {name} | {figures[0]:.0f} | {figures[1]:.0f} | {figures[2]:.0f} | {quantile(moments, 0.5):.0f} "
-            f"| {quantile(moments, 0.99):.0f} | {highest:.2f} |"
+            f"| {phase.name} | {offered:.0f} | {acked:.0f} | {total} | {refused} | {rest_s:.1f} s"
+            f" | {quantile(whole, 0.5):.0f} | {quantile(whole, 0.99):.0f} | {highest:.2f} |"
         )
+    lines += [
+        "",
+        "Rates are of the time in which writes were offered; all else, latencies of what was acked too, is of the time",
+        "until the last of them was answered. Writes are sent whether answers come or not, so under twice that most",
+        "wait in their connections; what is refused is told when to come back.",
+    ]
     after = ", ".join(map(str, sorted(load.retry_after))) or "none"
     lines += [
         "",

@@ -163,7 +163,7 @@ class Daemon:
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
-        self._turn_due = self._turning = self._reads_due = False
+        self.turn_due = self._turning = self._reads_due = False
         self._window_s = 0.0
         """How long a turn waits for more requests to join it, while the daemon is pressed."""
         self._answered = 0
@@ -290,8 +290,8 @@ class Daemon:
 
     def wake(self) -> None:
         """Ask for a turn after everything that this loop iteration brings."""
-        if not self._turn_due:
-            self._turn_due = True
+        if not self.turn_due:
+            self.turn_due = True
             if self._window_s:
                 self.loop.call_later(self._window_s, self._turn)
             else:
@@ -333,7 +333,7 @@ class Daemon:
             self.bug(error)
 
     def _turn(self) -> None:
-        self._turn_due = False
+        self.turn_due = False
         core = self.core
         if core is None or self._syncer is None:
             return
@@ -454,7 +454,7 @@ class Daemon:
         self._pulse = None
         self._turns_to_chore = 0
         self._advance()
-        if not self._turn_due:
+        if not self.turn_due:
             self._turn()
 
     def _advance(self) -> None:

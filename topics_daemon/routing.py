@@ -49,6 +49,8 @@ class Routing:
         self._daemon = daemon
         self._core = core
         self._due = False
+        self._let_pass = False
+        """Whether the slice that is due has let a turn of the engine pass already."""
         self._yields_since_s: float | None = None
         """Since when routers let others go first."""
         self._lacks: dict[Slot, _Lack] = {}
@@ -69,6 +71,12 @@ class Routing:
     def _turn(self) -> None:
         """A slice now, or when others have had their turns."""
         daemon = self._daemon
+        if daemon.turn_due and not self._let_pass:
+            # What was asked meanwhile is behind this in line: it is answered first, but a slice waits for one turn.
+            self._let_pass = True
+            daemon.loop.call_soon(self._turn)
+            return
+        self._let_pass = False
         if daemon.core is self._core and daemon.serving and self._yields():
             daemon.loop.call_later(YIELD_S, self._turn)
             return

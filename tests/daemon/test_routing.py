@@ -60,6 +60,7 @@ class Stand:
             governor=self.governor,
             pump=SimpleNamespace(ready=self.ready),
             serving=True,
+            turn_due=False,
             bug=self.bugs.append,
             moved=self._moved,
         )
@@ -126,6 +127,19 @@ def test_they_are_never_starved() -> None:
         assert stand.copied == list(range(1, round_))
         stand.loop.run(stand.loop.now_s + 8 * YIELD_S)
         assert stand.copied == list(range(1, round_ + 1)), f"it waits for {YIELD_S_MAX} s at most"
+    assert stand.bugs == []
+
+
+def test_a_slice_lets_one_turn_of_requests_pass_and_no_more() -> None:
+    stand = Stand()
+    stand.daemon.turn_due = True
+    stand.write(1)
+    first = stand.loop.plans.pop()
+    first[1]()
+    assert stand.copied == [], "requests that were read meanwhile have their turn"
+    assert len(stand.loop.plans) == 1
+    stand.loop.run(0.0)
+    assert stand.copied == [1], "though more of them are there already"
     assert stand.bugs == []
 
 
