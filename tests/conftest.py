@@ -7,6 +7,7 @@ of any host but localhost. Tests that start a daemon reach it on 127.0.0.1 or it
 from __future__ import annotations
 
 import ipaddress
+import signal
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,11 @@ def _is_here(host: Any) -> bool:
         return ipaddress.ip_address(name).is_loopback or ipaddress.ip_address(name).is_unspecified
     except ValueError:
         return False
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is below a shell that runs in the background, and so would the programs have it that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _LoopbackSocket(socket.socket):

@@ -60,6 +60,9 @@ def mistake(text: str) -> str:
     words = _words(text)[1:]
     if words[0].startswith("-"):
         return "" if words[0] in ("--help", "--version") else f"no option {words[0]} before a command"
+    if words[0] == "help":
+        words = words[1:] or ["help"]
+        return "" if words[0] in ("help", "[COMMAND]") or words[0] in COMMANDS else f"no command {words[0]}"
     command = COMMANDS.get(words[0])
     if command is None:
         return f"no command {words[0]}"
