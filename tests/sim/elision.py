@@ -23,6 +23,8 @@ HELPERS = ("finish_log_file",)
 SYNCS = ("fdatasync", "fsync_dir")
 PASSED_ON = tuple(f"{path}:{call}" for path in ("fs.py", "segment/tiers.py", "checkpoint/pin.py") for call in SYNCS)
 """File systems, which pass a sync on for whoever called it."""
+BUCKET = Path(__file__).with_name("bucket.py")
+"""What syncs there is a server's business and nobody's to take away."""
 
 ARGUED: dict[str, str] = {
     "fs.py:replace_file:fsync_dir@12 < wal/prepare.py:run": (
@@ -105,12 +107,15 @@ def _sync_calls(function: ast.FunctionDef) -> Iterator[str]:
             yield f"{node.func.attr}@{node.lineno - function.lineno}"
 
 
-def caller_site(call: str) -> str:
-    """The site that is calling a sync now: `file:function:call@line in function`, and the helper's caller."""
+def caller_site(call: str) -> str | None:
+    """The site that is calling a sync now: `file:function:call@line in function`, and the helper's caller; None for a
+    server's."""
     frame: FrameType | None = sys._getframe(2)
     parts: list[str] = []
     while frame is not None:
         path = Path(frame.f_code.co_filename)
+        if path == BUCKET:
+            return None
         if path.is_relative_to(ENGINE) and frame.f_code.co_name not in SYNCS:
             name = str(path.relative_to(ENGINE))
             line = frame.f_lineno - frame.f_code.co_firstlineno
@@ -144,6 +149,8 @@ class _ElidedFs:
 
     def _skips(self, call: str) -> bool:
         site = caller_site(call)
+        if site is None:
+            return False
         self._plan.reached[site] = self._plan.reached.get(site, 0) + 1
         return site == self._plan.site
 
