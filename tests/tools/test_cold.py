@@ -172,6 +172,30 @@ def test_what_a_pin_lists_stays_in_the_tier_until_the_pin_is_gone() -> None:
     assert not [path for path in place.disk.cached_tree() if path.startswith("topics/") and "." in path]
 
 
+def test_what_is_moved_after_a_pin_is_whole_below_the_pin() -> None:
+    """A reader of the pin needs no tier for what was here when the pin was made."""
+    place = Place()
+    world = begun(place)
+    before = look(world.core).topics["t"].records
+    paths = [one.data_path for one in segments(world)]
+    manifest = pinned(world).manifest
+    drive(world)
+    for _ in range(2):
+        world.append("t")
+        world.checkpoint()
+    assert manifest is not None
+    assert not any(file.cold for file in manifest.files)
+    assert not world.disk.exists(paths[0]), "it was moved"
+    assert all(world.disk.exists(f"{export_dir(PIN)}/{path}") for path in paths)
+    target = FakeDisk()
+    back_up(TieredFs(Below(world.disk, export_dir(PIN)), no_tier("it is away")), target, lambda _: None)
+    recovery = Recovery(target, world.clock, lambda _: None, lambda *_: None, COLD)
+    assert recovery.read().complete
+    new = FakeDisk(boot="boot-1")
+    recovery.write(new)
+    assert seen(new.cached_tree())["t"].records == before
+
+
 def orphaned() -> tuple[Place, World]:
     """A store whose process was killed after nobody named cold files any more, and before they were removed."""
     place, world = moved()
