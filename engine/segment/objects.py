@@ -22,10 +22,9 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from engine.formats.header import FORMAT_VERSION
-from engine.formats.manifest import STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
+from engine.formats.manifest import STORE_PATH
 from engine.limits import MIB
-from engine.segment.tiers import ColdError
+from engine.segment.tiers import ColdError, check_owner, owned_by
 
 PART_BYTES: Final = 8 * MIB
 """Up to this size an object is put by one request; larger ones in parts of it."""
@@ -176,8 +175,7 @@ class ObjectSegmentStore:
             raise ColdError("it has no STORE object: is it the right bucket and prefix?")
         if self.list(""):
             raise ColdError("its prefix is not empty and has no STORE object")
-        info = StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0)
-        content = encode_meta(info)
+        content = owned_by(store_id)
         try:
             self._ask(Op.PUT, STORE_PATH, lambda: objects.put(STORE_PATH, content, new=True))
         except FileExistsError:
@@ -192,14 +190,7 @@ class ObjectSegmentStore:
             content = self.get_range(STORE_PATH, 0, _STORE_BYTES_MAX)
         except FileNotFoundError:
             return False
-        try:
-            info = decode_meta(content, StoreInfo)
-        except BadMeta as error:
-            raise ColdError(f"its STORE object is damaged: {error}") from error
-        if info.store_id != store_id.hex():
-            raise ColdError("its STORE object says that it belongs to another store")
-        if info.format > FORMAT_VERSION:
-            raise ColdError(f"it has format {info.format}, newer than {FORMAT_VERSION}, the newest known")
+        check_owner(content, store_id, "object")
         return True
 
     # -- what a SegmentStore does --------------------------------------------------------------------------------------

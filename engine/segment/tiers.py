@@ -106,6 +106,24 @@ class SegmentStore(Protocol):
         ...
 
 
+def owned_by(store_id: bytes) -> bytes:
+    """What STORE holds in the tier of this store."""
+    return encode_meta(StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0))
+
+
+def check_owner(content: bytes, store_id: bytes, kind: str) -> None:
+    """Whether STORE, which is a file or an object there (`kind`), says that the tier is this store's. Raises
+    `ColdError`."""
+    try:
+        info = decode_meta(content, StoreInfo)
+    except BadMeta as error:
+        raise ColdError(f"its STORE {kind} is damaged: {error}") from error
+    if info.store_id != store_id.hex():
+        raise ColdError(f"its STORE {kind} says that it belongs to another store")
+    if info.format > FORMAT_VERSION:
+        raise ColdError(f"it has format {info.format}, newer than {FORMAT_VERSION}, the newest known")
+
+
 class LocalSegmentStore:
     """A directory as `SegmentStore`."""
 
@@ -118,22 +136,13 @@ class LocalSegmentStore:
         if fs.exists(LOCK_PATH):
             raise ColdError("its directory is a data directory")
         if fs.exists(STORE_PATH):
-            try:
-                info = decode_meta(read_file(fs, STORE_PATH), StoreInfo)
-            except BadMeta as error:
-                raise ColdError(f"its STORE file is damaged: {error}") from error
-            if info.store_id != store_id.hex():
-                raise ColdError("its STORE file says that it belongs to another store")
-            if info.format > FORMAT_VERSION:
-                raise ColdError(f"it has format {info.format}, newer than {FORMAT_VERSION}, the newest known")
+            check_owner(read_file(fs, STORE_PATH), store_id, "file")
             return
         if not may_begin:
             raise ColdError("it has no STORE file: is its file system mounted?")
         if fs.list(""):
             raise ColdError("its directory is not empty and has no STORE file")
-        replace_file(
-            fs, STORE_PATH, encode_meta(StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0))
-        )
+        replace_file(fs, STORE_PATH, owned_by(store_id))
 
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
         fs, directory = self._fs, name.rpartition("/")[0]
