@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, daemon_process, post, request
+from tests.daemon.kit import DaemonProcess, daemon_process, make_queue, post, request
 
 pytestmark = pytest.mark.slow
 
@@ -20,15 +20,8 @@ def daemon() -> Iterator[DaemonProcess]:
         yield running
 
 
-def make(daemon: DaemonProcess, name: str, *datas: Any, **config: Any) -> None:
-    answer = daemon.ask(request("PUT", f"/v0/topics/{name}", {"type": "queue", "lease_ms": 3_600_000, **config}))
-    assert answer.status == 201, answer
-    for at in range(0, len(datas), 1000):
-        daemon.write(name, *datas[at : at + 1000])
-
-
 def test_ten_claimers_of_ten_and_fifty_jobs_get_five_each(daemon: DaemonProcess) -> None:
-    make(daemon, "shared", *range(50), claim_jitter_ms=250)
+    make_queue(daemon, "shared", *range(50), claim_jitter_ms=250)
     counts: list[int] = []
 
     def claim(number: int) -> None:
@@ -54,7 +47,7 @@ def test_ten_claimers_of_ten_and_fifty_jobs_get_five_each(daemon: DaemonProcess)
 
 
 def test_a_job_that_always_fails_does_not_delay_a_thousand_others(daemon: DaemonProcess) -> None:
-    make(daemon, "poison", *range(1001))
+    make_queue(daemon, "poison", *range(1001))
     claims = failed = done = longest = waited = 0
     with daemon.wire() as wire:
 
@@ -80,7 +73,7 @@ def test_a_job_that_always_fails_does_not_delay_a_thousand_others(daemon: Daemon
 
 
 def test_a_client_that_goes_away_while_it_waits_gets_no_job(daemon: DaemonProcess) -> None:
-    make(daemon, "away")
+    make_queue(daemon, "away")
     with daemon.wire() as wire:
         wire.send(post("/v0/topics/away/claim", {"node": "gone", "wait_ms": 30_000}))
         deadline = time.monotonic() + 20

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, post, request, start
+from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, make_queue, post, request, start
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +21,6 @@ pytestmark = pytest.mark.slow
 def daemon() -> Iterator[DaemonProcess]:
     with daemon_process() as running:
         yield running
-
-
-def make(daemon: DaemonProcess, name: str, *datas: Any, **config: Any) -> None:
-    answer = daemon.ask(request("PUT", f"/v0/topics/{name}", {"type": "queue", "lease_ms": 3_600_000, **config}))
-    assert answer.status == 201, answer
-    for at in range(0, len(datas), 1000):
-        daemon.write(name, *datas[at : at + 1000])
 
 
 def ask(daemon: DaemonProcess, name: str, verb: str, **body: Any) -> Answer:
@@ -55,7 +48,7 @@ def counters(daemon: DaemonProcess, name: str) -> dict[str, Any]:
 
 
 def test_max_is_clamped_and_seqs_are_bounded(daemon: DaemonProcess) -> None:
-    make(daemon, "many", *range(1500))
+    make_queue(daemon, "many", *range(1500))
     jobs = claim(daemon, "many", max=5000)
     assert len(jobs) == 1000
     assert len({job["lease_id"] for job in jobs}) == 1000
@@ -70,7 +63,7 @@ def test_max_is_clamped_and_seqs_are_bounded(daemon: DaemonProcess) -> None:
 
 
 def test_a_claim_is_bounded_in_bytes_and_always_gives_one_job(daemon: DaemonProcess) -> None:
-    make(daemon, "large", *["x" * 100_000] * 5)
+    make_queue(daemon, "large", *["x" * 100_000] * 5)
     assert len(claim(daemon, "large", max=5, max_bytes=1)) == 1
     assert len(claim(daemon, "large", max=5, max_bytes=250_000)) == 2
     assert len(claim(daemon, "large", max=5)) == 2
@@ -78,7 +71,7 @@ def test_a_claim_is_bounded_in_bytes_and_always_gives_one_job(daemon: DaemonProc
 
 def test_the_same_words_ask_anew_each_time(daemon: DaemonProcess) -> None:
     """What a worker repeats is not read again; its warnings are, and so is what the topic says by then."""
-    make(daemon, "words", *range(4))
+    make_queue(daemon, "words", *range(4))
     first, second = claim(daemon, "words"), claim(daemon, "words")
     assert first[0]["lease_id"] != second[0]["lease_id"]
     for _ in range(2):
@@ -110,7 +103,7 @@ def test_who_waits_is_woken_when_a_lease_ends_wherever_its_end_was_moved(
     daemon: DaemonProcess, lease_ms: int, extended_ms: int
 ) -> None:
     name = f"moved:{lease_ms}"
-    make(daemon, name, "a")
+    make_queue(daemon, name, "a")
     seq = claim(daemon, name, lease_ms=lease_ms)[0]["$seq"]
     thread, got = _waits(daemon, name)
     began = time.monotonic()
@@ -122,8 +115,8 @@ def test_who_waits_is_woken_when_a_lease_ends_wherever_its_end_was_moved(
 
 
 def test_a_dead_letter_that_finds_no_room_stays_and_the_state_says_so(daemon: DaemonProcess) -> None:
-    make(daemon, "full", "there already", cap_records=1, discard="reject")
-    make(daemon, "tried", "a", max_deliveries=1, dead_letter="full")
+    make_queue(daemon, "full", "there already", cap_records=1, discard="reject")
+    make_queue(daemon, "tried", "a", max_deliveries=1, dead_letter="full")
     claim(daemon, "tried")
     ask(daemon, "tried", "nack", node="n", seqs=[1])
     assert claim(daemon, "tried") == []
@@ -145,7 +138,7 @@ def test_a_dead_letter_that_finds_no_room_stays_and_the_state_says_so(daemon: Da
 def test_a_missing_target_is_made_as_a_queue_of_the_same_class_and_jobs_come_back_from_it(
     daemon: DaemonProcess,
 ) -> None:
-    make(daemon, "work:now", durability="fsync", max_deliveries=1, dead_letter="work:dead")
+    make_queue(daemon, "work:now", durability="fsync", max_deliveries=1, dead_letter="work:dead")
     records = [{"data": {"of": tag}, "tag": tag} for tag in ("red", "red", "blue", "green")]
     daemon.ask(post("/v0/topics/work:now", {"records": records}))
     jobs = claim(daemon, "work:now", max=9)
@@ -157,7 +150,7 @@ def test_a_missing_target_is_made_as_a_queue_of_the_same_class_and_jobs_come_bac
     assert (made["config"]["type"], made["config"]["durability"]) == ("queue", "fsync")
     assert counters(daemon, "work:now")["dead_lettered"] == 4
     assert ask(daemon, "work:dead", "requeue", match="red").json["requeued"] == 2
-    make(daemon, "work:other")
+    make_queue(daemon, "work:other")
     assert ask(daemon, "work:dead", "requeue", seqs=[3], to="work:other").json["requeued"] == 1
     back = claim(daemon, "work:now", max=9)
     assert [(job["data"], job["deliveries"]) for job in back] == [({"of": "red"}, 1)] * 2
@@ -170,7 +163,7 @@ def test_a_missing_target_is_made_as_a_queue_of_the_same_class_and_jobs_come_bac
 
 
 def test_the_counters_are_exact_whatever_becomes_of_jobs(daemon: DaemonProcess) -> None:
-    make(daemon, "counted", *range(20), max_deliveries=1, dead_letter="counted:dead")
+    make_queue(daemon, "counted", *range(20), max_deliveries=1, dead_letter="counted:dead")
     jobs = claim(daemon, "counted", max=8)
     assert ask(daemon, "counted", "ack", node="n", seqs=[1, 2, 3]).json["acked"] == 3
     assert ask(daemon, "counted", "nack", node="n", seqs=[4], dead_letter=True).json["nacked"] == 1
@@ -203,7 +196,7 @@ def test_a_lease_id_is_never_given_twice_not_even_after_a_kill(tmp_path: Path) -
         daemon = start(tmp_path)
         try:
             if not seen:
-                make(daemon, "q", *range(3))
+                make_queue(daemon, "q", *range(3))
             found = {job["lease_id"] for job in claim(daemon, "q", max=3)}
             assert len(found) == 3, "not durable, so all are ready again"
             assert not found & seen

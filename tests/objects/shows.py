@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.daemon.kit import DaemonProcess, post, request, start
+from tests.daemon.test_cold import checkpoint
 from tests.objects.server import Server
-from tests.objects.test_daemon import checkpoint, environment, local_data, metric
+from tests.objects.test_daemon import environment, local_data, metric
 
 PAGE = 1000
 BATCH = 1000

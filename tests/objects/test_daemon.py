@@ -14,12 +14,11 @@ import pytest
 
 from tests.cli.support import run
 from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
+from tests.daemon.test_cold import SEGMENT, checkpoint, fill
 from tests.objects.proxy import Proxy, refusing
 from tests.objects.server import ENVIRON, Server
 
 pytestmark = pytest.mark.slow
-
-SEGMENT = 100
 
 
 def environment(place: str, **more: str) -> dict[str, str]:
@@ -49,14 +48,6 @@ def until(what: Callable[[], bool], within_s: float = 60) -> None:
     while not what():
         assert time.monotonic() < end, "it does not happen"
         time.sleep(0.1)
-
-
-def checkpoint(daemon: DaemonProcess) -> None:
-    assert daemon.ask(post("/v0/admin/checkpoint", {})).status == 200
-
-
-def fill(daemon: DaemonProcess, first: int) -> None:
-    daemon.write("t", *[{"number": first + at, "pad": "x" * 100} for at in range(SEGMENT)])
 
 
 def metric(daemon: DaemonProcess, name: str) -> dict[str, float]:
