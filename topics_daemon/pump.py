@@ -451,7 +451,10 @@ class Pump:
         frame: Frame | None = None
         for stream in line:
             place = stream.steady
-            if place is not None and frame is not None and frame.is_at(place, stream.shape_id):
+            if stream.is_gone():
+                # Its end comes later in this tick: the session's cursor must not pass what reaches nobody.
+                stream.gone()
+            elif place is not None and frame is not None and frame.is_at(place, stream.shape_id):
                 self._hand_on(stream, place, frame, frames)
             else:
                 self._serve(stream, name, frames)

@@ -50,6 +50,7 @@ class Stream(OneWay):
         "connection",
         "ended",
         "held_bytes",
+        "is_gone",
         "paused",
         "ready",
         "session",
@@ -64,6 +65,7 @@ class Stream(OneWay):
         self.shape_id = session.shape_id
         self.connection = connection
         self._write = connection.write
+        self.is_gone = connection.is_gone
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
         self.steady: Place | None = None

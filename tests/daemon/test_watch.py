@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import socket
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
+from tests.daemon.kit2 import Client
 
 pytestmark = pytest.mark.slow
 
@@ -50,20 +54,46 @@ def test_backlog_then_caught_up_then_live_in_this_order(daemon: DaemonProcess) -
         assert (data["from_seq"], data["to_seq"], data["head_seq"]) == (3, 4, 4)
 
 
+def end_abruptly(sock: socket.socket) -> None:
+    """What a client does that closes with something unread: the connection is reset."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def halt(pid: int) -> None:
+    """Stop a process, and wait until it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+@pytest.mark.parametrize("hang_up", [socket.socket.close, end_abruptly], ids=["closed", "reset"])
 @pytest.mark.parametrize("first", ["write", "hang up"])
-def test_what_is_written_as_a_reader_hangs_up_waits_for_its_next_stream(daemon: DaemonProcess, first: str) -> None:
+def test_what_is_written_as_a_reader_hangs_up_waits_for_its_next_stream(
+    daemon: DaemonProcess, first: str, hang_up: Callable[[socket.socket], None], http2: bool
+) -> None:
     """The daemon stands still meanwhile, so it meets the write and the end of the stream in one turn of its loop."""
-    name = first.replace(" ", "-")
+    name = f"{first.replace(' ', '-')}-{hang_up.__name__}-{http2}"
     daemon.write(name, 1)
     url = watch(daemon, {name: {}})
     for number in range(2, 12):
-        with Events(daemon, url) as events, daemon.wire() as wire:
-            while events.next()[0] != "caught-up":
-                pass
-            os.kill(daemon.process.pid, signal.SIGSTOP)
+        with daemon.wire() as wire, contextlib.ExitStack() as stack:
+            if http2:
+                client = stack.enter_context(Client(daemon))
+                client.until(client.begin("GET", url), b"event: caught-up")
+                reader = client.sock
+            else:
+                events = stack.enter_context(Events(daemon, url))
+                while events.next()[0] != "caught-up":
+                    pass
+                reader = events.wire.sock
+            halt(daemon.process.pid)
             if first == "write":
                 wire.send(post(f"/v0/topics/{name}", {"records": [{"data": number}]}))
-            events.wire.close()
+            hang_up(reader)
             if first != "write":
                 wire.send(post(f"/v0/topics/{name}", {"records": [{"data": number}]}))
             os.kill(daemon.process.pid, signal.SIGCONT)
