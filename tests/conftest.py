@@ -1,4 +1,4 @@
-"""What holds for every test: nothing leaves this machine.
+"""What holds for every test: nothing leaves this machine, and which tests are run beside which others.
 
 A connection to anything but a Unix socket or the loopback range is refused before it is tried, and so is the look-up
 of any host but localhost. Tests that start a daemon reach it on 127.0.0.1 or its socket; subprocesses are not covered.
@@ -6,6 +6,7 @@ of any host but localhost. Tests that start a daemon reach it on 127.0.0.1 or it
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import signal
 import socket
@@ -63,6 +64,10 @@ def _nothing_leaves_this_machine() -> Iterator[None]:
     assert socket.socket is real_socket
 
 
+LONGEST = ("tests/spark", "tests/sim/test_routers.py", "tests/sim/test_crashes.py", "tests/sim/test_bites.py")
+"""What would else be left alone at the end, the dearest first; all other files follow by their number of tests."""
+
+
 class _ByRoom(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """A worker takes a file whole, and the tests of Spark as one: they share a JVM, and two would cost a minute."""
 
@@ -70,7 +75,22 @@ class _ByRoom(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         file: str = super()._split_scope(nodeid)
         return "tests/spark" if file.startswith("tests/spark/") else file
 
+    def _assign_work_unit(self, node: Any) -> None:
+        """The first of `LONGEST` that nobody has, before all others."""
+        for scope in reversed(LONGEST):
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Which tests keep together, whatever `--dist` says."""
+    missing = [name for name in LONGEST if not (config.rootpath / name).exists()]
+    if missing:
+        raise pytest.UsageError(f"tests/conftest.py puts first what is not there: {missing}")
     return _ByRoom(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: no collection of garbage needs to look at it again."""
+    gc.freeze()

@@ -34,7 +34,9 @@ def frame(payload: bytes | str, opcode: int = TEXT, *, fin: bool = True, reserve
     if not mask:
         return first + size + data
     key = os.urandom(4)
-    return first + size + key + bytes(byte ^ key[place % 4] for place, byte in enumerate(data))
+    mask_bytes = (key * (len(data) // 4 + 1))[: len(data)]
+    masked = int.from_bytes(data, "big") ^ int.from_bytes(mask_bytes, "big")
+    return first + size + key + masked.to_bytes(len(data), "big")
 
 
 def handshake(
