@@ -155,6 +155,10 @@ def too_long(line: bool) -> Refused:
     return Refused(Code.HEADERS_TOO_LARGE, "the request headers are too large or too many")
 
 
+_ENDLESS: Final = re.compile(rb"(?i)(?<=\ncontent-length:)([ \t]*)[1-9][0-9]{18,}(?=[ \t]*\r\n)")
+"""A length that no parser holds: it is read as one that is too large for any bound (413, as for other large ones)."""
+
+
 class _Sink:
     """Where httptools puts what it finds."""
 
@@ -196,7 +200,7 @@ def parse(raw: bytes, bounds: Bounds) -> Head:
     sink = _Sink()
     parser = httptools.HttpRequestParser(sink)
     try:
-        parser.feed_data(raw)
+        parser.feed_data(_ENDLESS.sub(rb"\g<1>999999999999999999", raw))
     except httptools.HttpParserUpgrade:
         # An offer to speak another protocol may be ignored, and is.
         pass

@@ -177,6 +177,8 @@ class Connection(asyncio.Protocol):
                     handler = _HANDLERS.get(type(event))
                     if handler is not None:
                         handler(self, event)
+            if self._inflow.leaves:
+                self._draining = True
         except Unruly as error:
             self._say_goodbye(error.code, str(error))
             return
@@ -269,7 +271,7 @@ class Connection(asyncio.Protocol):
             self._look_at_all()
 
     def _on_goodbye(self, event: ConnectionTerminated) -> None:
-        """The peer leaves. The library sends nothing after that; neither does a peer wait for anything."""
+        """The peer breaks off. The library sends nothing after that; neither does a peer wait for anything."""
         self._close()
 
     # -- told by requests --------------------------------------------------------------------------------------------

@@ -34,10 +34,12 @@ HEADERS: Final = 0x1
 RST_STREAM: Final = 0x3
 SETTINGS: Final = 0x4
 PING: Final = 0x6
+GOAWAY: Final = 0x7
 WINDOW_UPDATE: Final = 0x8
 CONTINUATION: Final = 0x9
 END_STREAM: Final = 0x1
 END_HEADERS: Final = 0x4
+ACK: Final = 0x1
 
 _POINTS: Final = {HEADERS: 0, RST_STREAM: 4, SETTINGS: 8, PING: 4, CONTINUATION: 1}
 """What frames cost; others, and kinds that nobody knows, cost one point. Requests are free."""
@@ -62,6 +64,7 @@ class Inflow:
         "_buffer",
         "_has_begun",
         "_preface_left",
+        "leaves",
         "since_s",
     )
 
@@ -77,6 +80,9 @@ class Inflow:
         self._budget_s = now_s
         self.since_s = now_s
         """When what is incomplete now began."""
+        self.leaves = False
+        """Whether the peer has said goodbye, with nothing to complain of: it begins nothing new, and waits for answers.
+        The library is not told, since it would send none."""
 
     def __len__(self) -> int:
         return len(self._buffer)
@@ -125,7 +131,12 @@ class Inflow:
             if len(buffer) - end < FRAME_HEAD_BYTES + length:
                 break
             self._judge(kind, flags, length)
-            end += FRAME_HEAD_BYTES + length
+            size = FRAME_HEAD_BYTES + length
+            if kind == GOAWAY and self._is_polite(buffer[end : end + size]):
+                del buffer[end : end + size]
+                self.leaves = True
+            else:
+                end += size
             self._has_begun = True
         taken = bytes(buffer[:end])
         if end:
@@ -133,8 +144,16 @@ class Inflow:
             self.since_s = now_s
         return taken
 
+    def _is_polite(self, goaway: bytearray) -> bool:
+        """Whether a GOAWAY is whole, in its place, and complains of nothing."""
+        return not (self._block_bytes or len(goaway) < FRAME_HEAD_BYTES + 8 or any(goaway[5:9]) or any(goaway[13:17]))
+
     def _judge(self, kind: int, flags: int, length: int) -> None:
-        """Bound a block of headers, and let the peer pay."""
+        """Hold the first frame to be settings, bound a block of headers, and let the peer pay."""
+        if not self._has_begun and kind != SETTINGS:
+            raise Unruly(ErrorCodes.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+        if kind == SETTINGS and flags & ACK and length:
+            raise Unruly(ErrorCodes.FRAME_SIZE_ERROR, "an acknowledgement of settings is empty")
         if kind in (HEADERS, CONTINUATION):
             self._block_bytes += FRAME_HEAD_BYTES + length
             if self._block_bytes > self._block_bytes_max:

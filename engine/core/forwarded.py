@@ -102,7 +102,7 @@ class StagedForward(StagedElsewhere):
 class StagedRouter(Staged):
     """A router that will be there, or have another definition."""
 
-    __slots__ = ("_created", "_older", "_router", "_spec")
+    __slots__ = ("_created", "_router", "_spec")
 
     def __init__(
         self,
@@ -111,21 +111,16 @@ class StagedRouter(Staged):
         router: Router,
         spec: RouterSpec,
         created: bool,
-        older: Router | None,
     ) -> None:
-        """`older` is the router whose name it takes."""
         super().__init__(slot, ticket)
         self._router = router
         self._spec = spec
         self._created = created
-        self._older = older
 
     def apply(self, catalog: Catalog, now_ms: int) -> RouterPut:
         router = self._router
         router.spec = self._spec
         router.active = True
-        if self._older is not None:
-            catalog.routers.left(self._older)
         source = catalog.by_id.get(router.source)
         if source is not None and source.outlets is not None:
             source.outlets.note()

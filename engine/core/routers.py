@@ -90,7 +90,7 @@ class Routers:
     # -- commands --------------------------------------------------------------------------------------------------
 
     def put(self, name: str, source: str, dest: str, spec: RouterSpec, *, earliest: bool = False) -> Ticket[RouterPut]:
-        """Make a router, or change one. With another source or dest it is a new one in the old one's place."""
+        """Make a router, or change one; where it goes from and to never changes (409)."""
         check_router_name(name)
         check_topic_name(source, "source")
         check_topic_name(dest, "dest")
@@ -169,10 +169,12 @@ class Routers:
         if known is not None and begin is not None and end is not None:
             same = (known.source, known.dest) == (begin.topic.id, end.topic.id)
         if not same:
-            self._check_caps(known, [slot for slot in (begin, end) if slot is None])
+            self._check_fan_in(end, begin)
+            if known is not None:
+                raise self._taken(known)
+            self._check_caps([slot for slot in (begin, end) if slot is None])
             if end is None and not spec.create_dest:
                 raise topic_not_found(dest)
-            self._check_fan_in(end, begin, known)
         # One that is part of a cycle which another one closed may be put again as it is.
         closes = not same or (known is not None and known.next_spec.allow_cycle)
         if begin is not None and end is not None and closes:
@@ -187,7 +189,7 @@ class Routers:
         if same and known is not None and known.next_spec == spec:
             core.commit.add_free(_Unchanged(end, ticket, known))
             return True
-        return self._stage(ticket, name, begin, end, spec, earliest, known if same else None)
+        return self._stage(ticket, name, begin, end, spec, earliest, known)
 
     def _stage(
         self,
@@ -210,15 +212,11 @@ class Routers:
             return False
         end = core.wal.stage(dest.shard, FrameType.ROUTER_PUT, 0, 0, dest.topic.id, 0, now, body)
         router.next_spec = spec
-        older = None
         if known is None:
             core.catalog.epoch = router.number
-            older = self._roster.by_name.get(name)
-            if older is not None:
-                self._detach(older)
             self._roster.add(router)
             self._attach(router)
-        core.commit.add(StagedRouter(dest, ticket, router, spec, known is None, older), end, sync=True)
+        core.commit.add(StagedRouter(dest, ticket, router, spec, known is None), end, sync=True)
         return True
 
     def _drop(self, ticket: Ticket[bool], name: str) -> bool:
@@ -254,18 +252,28 @@ class Routers:
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
-    def _check_caps(self, known: Router | None, missing: list[None]) -> None:
+    def _check_caps(self, missing: list[None]) -> None:
         core = self._core
-        if known is None and core.limits.routers and len(self._roster) >= core.limits.routers:
+        if core.limits.routers and len(self._roster) >= core.limits.routers:
             raise capped("max_routers", core.limits.routers)
         if missing:
             core._check_new_topic()
             if core.limits.topics and len(core.catalog.tip) + len(missing) > core.limits.topics:
                 raise capped("max_topics", core.limits.topics)
 
-    def _check_fan_in(self, dest: Slot | None, source: Slot | None, known: Router | None) -> None:
+    def _taken(self, known: Router) -> Refused:
+        """The 409 for a name that another router has: one that moved would silently leave its dest behind."""
+        by_id = self._core.catalog.by_id
+        source, dest = by_id[known.source].name, by_id[known.dest].name
+        return Refused(
+            Code.TOPIC_EXISTS_INCOMPATIBLE,
+            f"router {known.name!r} goes from {source!r} to {dest!r}; delete it first, or take another name",
+            {"reason": "router_exists", "router": known.name, "source": source, "dest": dest},
+        )
+
+    def _check_fan_in(self, dest: Slot | None, source: Slot | None) -> None:
         for router in () if dest is None else self._roster.of_dest(dest.topic.id):
-            if router is not known and (source is None or router.source != source.topic.id):
+            if source is None or router.source != source.topic.id:
                 other = self._core.catalog.by_id[router.source].name
                 raise Refused(
                     Code.TOPIC_EXISTS_INCOMPATIBLE,

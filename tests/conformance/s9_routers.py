@@ -163,6 +163,25 @@ def one_source_per_dest(api: Api) -> None:
 
 
 @case("9 routers")
+def where_a_router_goes_never_changes(api: Api) -> None:
+    """One source per dest: another source is `409`, of the router itself too; and so is another dest under its name."""
+    source, dest = pair(api)
+    other = api.topic()
+    name = put(api, source, dest, 201)
+    for body, reason in (
+        ({"source": other, "dest": dest}, "router_dest_fan_in"),
+        ({"source": source, "dest": other}, "router_exists"),
+        ({"source": dest, "dest": source}, "router_exists"),
+    ):
+        detail = api.refused("PUT", path(name), body, status=409, code="topic_exists_incompatible")
+        part(detail, {"reason": reason, "router": name, "source": source}, "detail")
+    api.refused("GET", f"/v0/topics/{other}", status=404, code="topic_not_found")
+    api.write(source, 1)
+    same(api.datas(dest), [1], "datas")
+    part(get(api, name), {"source": source, "dest": dest, "forwarded_total": 1}, "router")
+
+
+@case("9 routers")
 def cycles(api: Api) -> None:
     """A cycle is `409 router_cycle` unless `allow_cycle`; then never into a topic that a record has been in."""
     a, b = pair(api)

@@ -17,7 +17,7 @@ import pytest
 from h2.errors import ErrorCodes
 
 from tests.daemon.kit import DaemonProcess, daemon_process, request, watch
-from tests.daemon.kit2 import JSON, Client
+from tests.daemon.kit2 import JSON, Client, frame
 
 MIB = 1024 * 1024
 
@@ -256,6 +256,29 @@ def test_a_client_that_stops_sending_still_gets_what_it_asked_for(daemon: Daemon
         client.sock.shutdown(1)
         assert client.answer(poll)[0] == 200
         assert client.is_ended()
+
+
+def test_a_client_that_says_goodbye_still_gets_what_it_asked_for(daemon: DaemonProcess) -> None:
+    daemon.write("bye", 1)
+    polite, angry = (frame(7, 0, 0, bytes(7) + bytes([code])) for code in (0, 2))
+    with Client(daemon) as client:
+        poll = client.post("/v0/topics/bye/diff", b'{"from_seq":1,"wait_ms":500}')
+        write = client.begin("POST", "/v0/topics/bye", JSON, end=False)
+        client.raw(polite)
+        late = client.begin("GET", "/v0/health")
+        client.h2.send_data(write, b'{"records":[{"data":2}]}', end_stream=True)
+        client.flush()
+        assert body_of(client.answer(write))["first_seq"] == 2
+        assert len(body_of(client.answer(poll))["records"]) == 1
+        assert client.is_ended()
+        assert client.goodbye == ErrorCodes.NO_ERROR
+        assert late in client.ended or client.resets[late] == ErrorCodes.REFUSED_STREAM
+    for begins in (False, True):
+        with Client(daemon) as client:
+            if begins:
+                client.post("/v0/topics/bye/diff", b'{"from_seq":2,"wait_ms":30000}')
+            client.raw(angry if begins else polite)
+            assert client.is_ended(), "one that is idle, or breaks off, is not waited for"
 
 
 @pytest.mark.slow

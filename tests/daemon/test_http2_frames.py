@@ -126,3 +126,24 @@ def test_requests_and_data_cost_nothing_but_crumbs_do() -> None:
     inflow.feed((HEADERS + BODY + frame(0, 1, 1)) * 5000, 0.0)
     taken(inflow)
     assert refused(inflow, frame(0, 0, 1, b"x") * (BUDGET_MAX + 1)) == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_settings_come_first_and_their_acknowledgement_is_empty() -> None:
+    assert refused(Inflow(0.0, 65_536), PREFACE + HEADERS) == ErrorCodes.PROTOCOL_ERROR
+    assert refused(begun(), frame(4, 1, 0, b"123456")) == ErrorCodes.FRAME_SIZE_ERROR
+
+
+def test_a_polite_goodbye_is_kept_from_the_library_and_any_other_is_not() -> None:
+    polite = frame(7, 0, 0, bytes(8) + b"so long")
+    for data, rest in ((polite, b""), (HEADERS + polite + BODY, HEADERS + BODY)):
+        inflow = begun()
+        inflow.feed(data, 0.0)
+        assert (taken(inflow), inflow.leaves) == (rest, True)
+    for other in (frame(7, 0, 0, bytes(4) + b"\0\0\0\2"), frame(7, 0, 3, bytes(8)), frame(7, 0, 0, bytes(7))):
+        inflow = begun()
+        inflow.feed(other, 0.0)
+        assert (taken(inflow), inflow.leaves) == (other, False)
+    inflow = begun()
+    half = frame(1, 1, 1, b"half")
+    inflow.feed(half + polite, 0.0)
+    assert (taken(inflow), inflow.leaves) == (half + polite, False)

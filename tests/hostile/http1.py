@@ -33,7 +33,7 @@ MALFORMED = {
     "a hexadecimal length": (head(*WRITE, "Content-Length: 0x18", body=GOOD), 400),
     "a length of other digits": (head(*WRITE)[:-4] + "\r\nContent-Length: ٢٤\r\n\r\n".encode(), 400),
     "an empty length": (head(*WRITE, "Content-Length:", body=GOOD), 400),
-    "a length of 400 digits": (head(*WRITE, "Content-Length: " + "9" * 400), 400),
+    "a length of 400 digits": (head(*WRITE, "Content-Length: " + "9" * 400), 413),
     "gzip, chunked": (head(*WRITE, "Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 400),
     "chunked, chunked": (head(*WRITE, "Transfer-Encoding: chunked, chunked", body=b"0\r\n\r\n"), 400),
     "chunked twice": (
@@ -82,6 +82,10 @@ MALFORMED = {
     "a parameter given twice": (request("GET", "/v0/topics/t?touch=true&touch=false"), 400),
     "a length beyond the bound": (head(*WRITE, "Content-Length: 2097153"), 413),
     "a length of exabytes": (head(*WRITE, "Content-Length: 999999999999999999"), 413),
+    "a length that no 64 bits hold": (head(*WRITE, "Content-Length: 99999999999999999999999"), 413),
+    "a length that no integer holds": (head(*WRITE, "Content-Length: " + 5000 * "9"), 413),
+    "a long length in zeros": (head(*WRITE, "Content-Length: " + 30 * "0" + "7"), 400),
+    "two lengths, one of them endless": (head(*WRITE, "Content-Length: 7", "Content-Length: " + 30 * "9"), 400),
 }
 
 REFUSED = {

@@ -67,10 +67,10 @@ def state_shown(state: RouterState) -> dict[str, Any]:
 def _masked(caller: Caller, error: TopicsError) -> TopicsError:
     """A refusal as this caller may see it: without names that are not its own."""
     detail = error.detail or {}
-    names = [*detail.get("cycle", ()), *(detail[name] for name in ("router", "source") if name in detail)]
+    names = [*detail.get("cycle", ()), *(detail[name] for name in ("router", "source", "dest") if name in detail)]
     if error.code not in (Code.ROUTER_CYCLE, Code.TOPIC_EXISTS_INCOMPATIBLE) or all(map(caller.allows, names)):
         return error
-    kept = {name: value for name, value in detail.items() if name not in ("cycle", "router", "source")}
+    kept = {name: value for name, value in detail.items() if name not in ("cycle", "router", "source", "dest")}
     return Refused(error.code, "this conflicts with routers of topics that the key may not use", kept or None)
 
 
