@@ -2,7 +2,8 @@
 
 A lost connection, 429 and 503 are tried again with jittered backoff, for up to `--retry-for` since the last good
 answer. Every request that is sent here may safely be sent twice: reads are, deletes and drops are, and writes carry an
-idempotency key. When the daemon was never reached there is nothing to wait for, unless `--retry-for` was given.
+idempotency key. Where nobody takes a connection there is nothing to wait for, unless one had answered before or
+`--retry-for` was given.
 
 `Call` is one request on its way, to be stepped beside other work; `Client.call` waits for one.
 """
@@ -119,7 +120,7 @@ class Call:
                 self.channel.reused = False
                 self._send()
             else:
-                self._lost(lost)
+                self._lost(lost, met=self.channel.met)
             return None
         if answer is None:
             if time.monotonic() > self._until:
@@ -142,7 +143,8 @@ class Call:
         except Lost as lost:
             self._lost(lost)
 
-    def _lost(self, lost: Lost) -> None:
+    def _lost(self, lost: Lost, *, met: bool = False) -> None:
+        """Plan the next try. `met`: somebody had taken the connection, and perhaps the request."""
         client = self._client
         if lost.errno in (errno.EACCES, errno.EPERM):
             raise Failure(
@@ -153,7 +155,7 @@ class Call:
             ) from lost
         failure = client.no_daemon(lost)
         self.held_by = f"no daemon at {client.where.label} ({lost.why})"
-        if not client.was_answered and client.retry_for_ms is None:
+        if not (met or client.was_answered) and client.retry_for_ms is None:
             raise failure from lost
         self._try_again(failure, 0.0, RECONNECT_S_MAX)
 

@@ -64,6 +64,7 @@ class Channel:
         "_socket",
         "_until_close",
         "answered",
+        "met",
         "reused",
         "where",
     )
@@ -74,6 +75,8 @@ class Channel:
         self._connecting = False
         self.reused = False
         """Whether the request in flight went out on a connection that had already served one."""
+        self.met = False
+        """Whether somebody took the connection that was tried last."""
         self.answered = False
         """Whether this connection has ever given an answer."""
         self._reset()
@@ -115,7 +118,9 @@ class Channel:
         self._out = [memoryview(part) for part in parts]
         self.reused = self._socket is not None
         if self._socket is None:
+            self.met = False
             self._socket, self._connecting = _connect(self.where)
+            self.met = not self._connecting
             self.answered = False
 
     def step(self) -> Answer | None:
@@ -159,6 +164,7 @@ class Channel:
                     return None
                 raise
             self._connecting = False
+            self.met = True
         self._send(sock)
         while True:
             try:

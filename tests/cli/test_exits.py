@@ -143,6 +143,22 @@ def test_a_busy_daemon_and_a_lost_connection_are_tried_again(place: Path) -> Non
         assert (done.returncode, done.stdout) == (0, b"t 1-1\n"), done.stderr
 
 
+@pytest.mark.parametrize("last_words", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
+def test_a_first_request_whose_answer_is_lost_is_tried_again_too(place: Path, last_words: bytes) -> None:
+    """It may have been taken: whoever is told 69 would write it a second time."""
+    with answering(place, last_words, OK) as (environment, seen):
+        done = run("write", "t", "x", environment=environment)
+        assert (done.returncode, done.stdout) == (0, b"t 1-1\n"), done.stderr
+        assert len(seen) == 2
+        assert seen[0] == seen[1], "the same idempotency key"
+
+
+def test_a_lost_answer_is_69_where_nothing_is_tried_again(place: Path) -> None:
+    with answering(place, b"") as (environment, seen):
+        done = run("write", "t", "x", "--retry-for", "0", environment=environment)
+        assert (done.returncode, len(seen)) == (69, 1)
+
+
 def test_warnings_of_the_daemon_are_told_on_stderr(place: Path) -> None:
     body = WRITTEN[:-1] + b',"warnings":["unknown field x"]}'
     with answering(place, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)) as (environment, _):

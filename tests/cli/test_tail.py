@@ -146,6 +146,11 @@ def test_ctrl_c_ends_a_follower_with_130_and_a_hint(shared: Daemon, twenty: str)
     code, _, said = finish(follower, INT)
     assert code == 130
     assert said == f"topics: stopped; go on with: topics tail {twenty} -f --from 20\n".encode()
+    follower = shared.start_command("tail", "-f", twenty, "--exec", "cat; echo")
+    read_until(follower, 10)
+    _, _, said = finish(follower, INT)
+    hint = f"topics: stopped; go on with: topics tail {twenty} -f --from 20, and the other options\n"
+    assert said == hint.encode()
 
 
 def test_sigterm_ends_a_follower_with_143_and_saves_its_cursor(shared: Daemon, own: str, place: Path) -> None:

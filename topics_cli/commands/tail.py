@@ -31,6 +31,8 @@ else:
 LAST_DEFAULT = 10
 SAVE_S = 0.2
 """Under load the cursor file is replaced this often; at rest, after every flush."""
+_SHAPING = ("tag", "node", "until", "exec", "exec_batch", "speed", "output", "template", "fields", "null", "length")
+"""Options that say what is read and what becomes of it: who goes on without them gets something else."""
 
 
 def tail(session: Session, values: dict[str, Any]) -> int:
@@ -361,7 +363,8 @@ class Tail:
         if len(self._topics) > 1:
             return "at " + ", ".join(f"{topic} {seq}" for topic, seq in self._shown.items())
         start = f" --from {self._shown[self._topics[0]]}" if self._shown else ""
-        return f"go on with: topics tail {self._topics[0]}{follow}{start}"
+        more = ", and the other options" if any(self._values[name] for name in _SHAPING) else ""
+        return f"go on with: topics tail {self._topics[0]}{follow}{start}{more}"
 
 
 def _render(session: Session, values: dict[str, Any], many: bool) -> Render | Sink:
