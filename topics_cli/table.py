@@ -362,11 +362,13 @@ COMMANDS: dict[str, Command] = {
             arguments=(
                 Argument(
                     "MODE",
-                    "write; read pages; tail: from written to seen; queue: put, claim, ack. All four, one by one.",
+                    "write; read pages; tail: from written to seen; queue: put, claim, ack; all four, one by one. "
+                    "run: a scenario, whose report says whether all adds up.",
                     kind=CHOICE,
-                    choices=("write", "read", "tail", "queue"),
+                    choices=("write", "read", "tail", "queue", "run"),
                     required=False,
                 ),
+                Argument("FILE", "run: a scenario (TOML), or the name of one that is in --list.", required=False),
             ),
             options=(
                 Option("--duration", DURATION, "How long each mode takes (5s).", metavar="TIME"),
@@ -389,12 +391,16 @@ COMMANDS: dict[str, Command] = {
                 ),
                 Option("--prefix", TEXT, "Beginning of the topics' names (bench).", metavar="TEXT"),
                 Option("--prometheus", NUMBER, "Meanwhile give metrics at http://127.0.0.1:PORT.", metavar="PORT"),
+                Option("--out", TEXT, "run: directory of the results, new or empty (bench-NAME-TIME).", metavar="DIR"),
+                Option("--list", FLAG, "run: the scenarios that come with topics."),
+                Option("--dry-run", FLAG, "run: check the scenario and show it with every default; do nothing."),
                 _JSON,
             ),
             examples=(
                 "topics bench",
                 "topics bench write --duration 30s -c 16 -p 2 --durability fsync",
                 "topics bench tail --rate 1000 -o json",
+                "topics bench run restart --out results",
             ),
         ),
         Command(

@@ -74,7 +74,7 @@ function __topics_read
         case explain
             set -a valued --dir
         case bench
-            set -a valued --duration --records -c --connections -p --processes --batch --size --rate --durability --prefix --prometheus
+            set -a valued --duration --records -c --connections -p --processes --batch --size --rate --durability --prefix --prometheus --out
                 end
             end
         end
@@ -427,8 +427,12 @@ complete -c topics -n '__topics_in bench' -l rate -d 'Records due a second, late
 complete -c topics -n '__topics_in bench' -l durability -d 'Class of the topics (disk).' -x -a 'ephemeral memory disk fsync'
 complete -c topics -n '__topics_in bench' -l prefix -d 'Beginning of the topics\' names (bench).' -x
 complete -c topics -n '__topics_in bench' -l prometheus -d 'Meanwhile give metrics at http://127.0.0.1:PORT.' -x
+complete -c topics -n '__topics_in bench' -l out -d 'run: directory of the results, new or empty (bench-NAME-TIME).' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in bench' -l list -d 'run: the scenarios that come with topics.'
+complete -c topics -n '__topics_in bench' -l dry-run -d 'run: check the scenario and show it with every default; do nothing.'
 complete -c topics -n '__topics_in bench' -l json -d 'Short for -o json.'
-complete -c topics -n '__topics_at bench 0' -a 'write read tail queue'
+complete -c topics -n '__topics_at bench 0' -a 'write read tail queue run'
+complete -c topics -n '__topics_at bench 1' -F
 complete -c topics -n '__topics_in context' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
-import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from topics_cli import exits
 from topics_cli.client import NDJSON, Client, topic_path
 from topics_cli.exits import Failure, Stopped, usage
-from topics_cli.launch import die_with_us
+from topics_cli.forked import Crew
 from topics_cli.load import MODES, QUEUE, READ, TAIL, TAIL_RATE, WRITE, Load, Process, payload
 from topics_cli.loaded import Endpoint, Seen, brief, show
 from topics_cli.output import API_FORMS
@@ -26,6 +25,8 @@ from topics_cli.signals import POLLIN, Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+RUN: Final = "run"
+"""The mode that runs a scenario (`bench_run`)."""
 SECONDS: Final = 5.0
 SECONDS_MAX: Final = 24 * 3600.0
 CONNECTIONS: Final = 4
@@ -49,6 +50,12 @@ GRACE_S: Final = 2.0
 
 def bench(session: Session, values: dict[str, Any]) -> int:
     """Put load on the daemon, mode after mode; shows what was seen, also when it was stopped in the middle."""
+    if values["mode"] == RUN:
+        from topics_cli.commands.bench_run import bench_run
+
+        return bench_run(session, values)
+    if values["file"]:
+        raise usage("a FILE is a scenario, which is run by itself", f"topics bench run {values['file']}")
     modes = [values["mode"]] if values["mode"] else list(MODES)
     shape = _Shape(values)
     runs: list[Seen] = []
@@ -174,82 +181,31 @@ def _drop(session: Session, topics: list[str]) -> None:
         session.talk.say(f"topics: still there: {' '.join(left)}; topics drop removes them")
 
 
+def _work(session: Session, load: Load, stop: Stop, far: int) -> None:
+    Process(session.client.twin(stop), load, far).run()
+
+
 def _gather(session: Session, loads: list[Load], seen: Seen, endpoint: Endpoint | None) -> None:
     """Fork the processes, and add up what they report until they end."""
     begun = time.monotonic()
-    workers: dict[int, int] = {}
-    buffers: dict[int, bytes] = {}
-    failure: Failure | None = None
+    crew = Crew(session)
     try:
         for load in loads:
-            handle, pid = _fork(session, load)
-            workers[handle], buffers[handle] = pid, b""
-        while workers:
+            crew.start(seen.mode, partial(_work, session, load))
+        while crew.is_at_work and time.monotonic() <= begun + loads[0].seconds + GRACE_S:
             session.stop.check()
-            if time.monotonic() > begun + loads[0].seconds + GRACE_S:
-                break
-            watch = [(handle, POLLIN) for handle in workers]
-            if endpoint is not None:
-                watch.append((endpoint.fileno(), POLLIN))
+            watch = crew.watch + ([(endpoint.fileno(), POLLIN)] if endpoint is not None else [])
             ready = session.stop.wait(watch, TICK_S)
             now = time.monotonic()
             if endpoint is not None and endpoint.fileno() in ready:
                 endpoint.handle_request()
-            for handle in [handle for handle in workers if handle in ready]:
-                data = os.read(handle, 1 << 16)
-                *lines, buffers[handle] = (buffers[handle] + data).split(b"\n")
-                for line in lines:
-                    report = json.loads(line)
-                    if "failure" in report:
-                        failure = Failure(*report["failure"])
-                    else:
-                        seen.take(report, int((now - begun) * 10))
-                if not data:
-                    os.close(handle)
-                    cpu_s, status = _reap(workers.pop(handle))
-                    seen.cpu_s += cpu_s
-                    if status:
-                        failure = Failure("a process that made the load failed", "bench_failed", "")
+            for _, report in crew.take(ready):
+                seen.take(report, int((now - begun) * 10))
             seen.seconds = min(now - begun, loads[0].seconds)
             if session.talk.is_live:
                 session.talk.progress(brief(seen, now - begun))
     finally:
-        for handle, pid in workers.items():
-            os.kill(pid, signal.SIGKILL)
-            seen.cpu_s += _reap(pid)[0]
-            os.close(handle)
-    if failure is not None:
-        raise failure
-
-
-def _reap(pid: int) -> tuple[float, int]:
-    """CPU seconds and status of a process that has ended, or is about to."""
-    _, status, used = os.wait4(pid, 0)
-    return used.ru_utime + used.ru_stime, status
-
-
-def _fork(session: Session, load: Load) -> tuple[int, int]:
-    """A process at its load; where its reports come, and its number."""
-    handle, far = os.pipe()
-    session.out.flush()
-    pid = os.fork()
-    if pid:
-        os.close(far)
-        return handle, pid
-    code = exits.FAILED
-    try:
-        die_with_us()
-        os.close(handle)
-        stop = Stop()
-        stop.install()
-        try:
-            Process(session.client.twin(stop), load, far).run()
-        except Failure as failure:
-            words = [failure.what, failure.code, failure.hint, failure.exit_code]
-            os.write(far, json.dumps({"failure": words}).encode() + b"\n")
-        code = exits.DONE
-    except Exception:
-        traceback.print_exc()  # A mistake of ours; the parent says that this process failed.
-        raise
-    finally:
-        os._exit(code)
+        crew.kill()
+        seen.cpu_s += crew.cpu_s
+    if crew.failure is not None:
+        raise crew.failure

@@ -61,7 +61,7 @@ def _embedded(session: Session, options: list[str], command: list[str]) -> int:
         more += [] if _option(options, "--data-dir") else ["--data-dir", os.path.join(place, "data")]
         more += [] if _option(options, "--port") else ["--port", "none"]
         with _daemon([*options, *more], os.path.join(place, "log")) as daemon:
-            _wait_until_ready(session, daemon, socket, os.path.join(place, "log"))
+            wait_until_ready(session, daemon, socket, os.path.join(place, "log"))
             return _run(session, command, socket)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -77,10 +77,10 @@ def _option(words: list[str], name: str) -> str:
     return ""
 
 
-@contextmanager
-def _daemon(words: list[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
-    with open(log, "wb") as said:
-        daemon = subprocess.Popen(
+def spawn(words: list[str], log: str) -> subprocess.Popen[bytes]:
+    """Start a daemon that ends when we do, whatever ends us; what it says is added to a file."""
+    with open(log, "ab") as said:
+        return subprocess.Popen(
             [sys.executable, "-m", DAEMON, *words],
             stdin=subprocess.DEVNULL,
             stdout=said,
@@ -88,18 +88,28 @@ def _daemon(words: list[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
             process_group=0,
             preexec_fn=die_with_us,  # noqa: PLW1509  # one system call, and we have no threads
         )
+
+
+def end(daemon: subprocess.Popen[bytes]) -> None:
+    """Stop a daemon in order, or at last by force."""
+    daemon.terminate()
+    try:
+        daemon.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+@contextmanager
+def _daemon(words: list[str], log: str) -> Iterator[subprocess.Popen[bytes]]:
+    daemon = spawn(words, log)
     try:
         yield daemon
     finally:
-        daemon.terminate()
-        try:
-            daemon.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
+        end(daemon)
 
 
-def _wait_until_ready(session: Session, daemon: subprocess.Popen[bytes], socket: str, log: str) -> None:
+def wait_until_ready(session: Session, daemon: subprocess.Popen[bytes], socket: str, log: str) -> None:
     """Wait for as long as the daemon lives: it may have a log to read."""
     client = Client(Where(EMBEDDED, path=socket), "", 0, session.stop, session.talk)
     while True:
