@@ -51,6 +51,7 @@ class Code(StrEnum):
     THROTTLED = "throttled"
     INTERNAL = "internal"
     NOT_READY = "not_ready"
+    TOPIC_MOVING = "topic_moving"
     SHUTTING_DOWN = "shutting_down"
     COLD_UNAVAILABLE = "cold_unavailable"
     READ_ONLY = "read_only"
@@ -86,6 +87,7 @@ STATUS: Final[dict[Code, int]] = {
     Code.HEADERS_TOO_LARGE: 431,
     Code.INTERNAL: 500,
     Code.NOT_READY: 503,
+    Code.TOPIC_MOVING: 503,
     Code.SHUTTING_DOWN: 503,
     Code.COLD_UNAVAILABLE: 503,
     Code.READ_ONLY: 503,
@@ -93,7 +95,15 @@ STATUS: Final[dict[Code, int]] = {
 }
 
 RETRYABLE: Final = frozenset(
-    {Code.THROTTLED, Code.NOT_READY, Code.SHUTTING_DOWN, Code.COLD_UNAVAILABLE, Code.READ_ONLY, Code.DISK_FULL}
+    {
+        Code.THROTTLED,
+        Code.NOT_READY,
+        Code.TOPIC_MOVING,
+        Code.SHUTTING_DOWN,
+        Code.COLD_UNAVAILABLE,
+        Code.READ_ONLY,
+        Code.DISK_FULL,
+    }
 )
 
 

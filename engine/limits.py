@@ -131,6 +131,8 @@ EXPORT_TTL_MS_MAX: Final = 7 * 86_400_000
 """A pin keeps the space of everything that it links."""
 EXPORTS_MAX: Final = 256
 """Pins at a time."""
+COLUMN_BYTES: Final = 12
+"""Bytes that a frame holds for each record beside its fragment, at most."""
 ROOM_SLACK: Final = 2048
 """Bytes of log space that a command which creates a topic asks for beyond its own frame."""
 CURSORS_PER_TOPIC_MAX: Final = 1000

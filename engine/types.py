@@ -261,6 +261,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges known lost to corruption; None when whole."""
     queue: dict[str, Any] | None = None
     """The counters of a queue; None for a log, and in lists."""
+    moved: dict[str, str] | None = None
+    """Where it is on its way to, or has gone; None for one that is here."""
 
 
 class AppendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):

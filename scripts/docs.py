@@ -47,6 +47,7 @@ WHEN: Final[dict[Code, str]] = {
     Code.NOT_ACCEPTABLE: "`Accept` rules out what the route gives",
     Code.CURSOR_CONFLICT: "a cursor was not where `if_seq` said",
     Code.TOPIC_MOVED: "the topic lives elsewhere; `detail.to`",
+    Code.TOPIC_MOVING: "the topic is being sealed for another daemon, or attached here; wait",
     Code.TOPIC_EXISTS_INCOMPATIBLE: "it exists with what cannot be changed, such as another `type`",
     Code.TOPIC_NOT_EMPTY: "`if_empty` was asked for, and there are live records",
     Code.ROUTER_CYCLE: "the router would close a circle; `detail.cycle`",

@@ -200,6 +200,10 @@ class Client:
         """The same way for another process, with connections and an ear for signals of its own."""
         return Client(self.where, self._key, self.retry_for_ms, stop, self.talk)
 
+    def elsewhere(self, where: Where, retry_for_ms: int, *, with_key: bool) -> Client:
+        """The way to another daemon, for what has moved there."""
+        return Client(where, self._key if with_key else "", retry_for_ms, self.stop, self.talk)
+
     def request(
         self,
         method: str,
@@ -280,6 +284,7 @@ _CODE_HINTS = {
     "topic_full": "raise its caps (topics set), delete records, or let it evict: topics set T discard=old",
     "disk_full": "free space on the daemon's disk; reading and deleting still work, writing resumes by itself",
     "topic_exists_incompatible": "the type of a topic never changes: use another name",
+    "topic_moved": "say where it is now: --url or --socket of that daemon",
     "topic_not_empty": "delete its records first, or leave --if-empty out",
 }
 _HINTS = {

@@ -114,7 +114,7 @@ def lock(handle: int) -> None:
 class ServerCursor:
     """The places of one command's topics, under one name."""
 
-    __slots__ = ("_client", "_name", "_saved", "places")
+    __slots__ = ("_client", "_elsewhere", "_name", "_saved", "places")
 
     pause_s = 1.0
     """Least time between two saves: each is a request for each topic that has moved."""
@@ -123,6 +123,8 @@ class ServerCursor:
         import json
 
         self._client = client
+        self._elsewhere: dict[str, Client] = {}
+        """For topics that have moved, the daemons that have them now."""
         self._name = name
         self.places: dict[str, tuple[int, int | None]] = {}
         """As of a `CursorFile`."""
@@ -139,6 +141,10 @@ class ServerCursor:
     def _path(self, topic: str) -> str:
         return f"{topic_path(topic)}/cursors/{self._name}"
 
+    def go_to(self, topic: str, client: Client) -> None:
+        """A topic has moved, and its cursors with it."""
+        self._elsewhere[topic] = client
+
     def save(self, sync: bool = False) -> None:
         """Tell the daemon the places that have moved. After a signal it is waited for as for any answer, though."""
         for topic, place in self.places.items():
@@ -147,8 +153,11 @@ class ServerCursor:
             seq, epoch = place
             body = f'{{"seq":{seq},"epoch":{epoch}}}'.encode()
             try:
-                self._client.call(self._client.request("PUT", self._path(topic), body), through_signals=sync)
+                client = self._elsewhere.get(topic, self._client)
+                client.call(client.request("PUT", self._path(topic), body), through_signals=sync)
             except ApiError as error:
+                if error.code == "topic_moved" and not sync:
+                    continue  # it is kept where the topic is going, once that is known
                 if error.code != "topic_not_found":
                     raise
             self._saved[topic] = place

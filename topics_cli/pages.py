@@ -195,6 +195,12 @@ class Reader:
         self.pages.append(page)
         return True
 
+    def go_to(self, client: Client) -> None:
+        """Ask another daemon from now on, for what comes behind what was read."""
+        self.close()
+        self._client, self._channel = client, client.channel()
+        self._waits = self.at_head = False
+
     def close(self) -> None:
         """Let the connection go."""
         self._channel.close()

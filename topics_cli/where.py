@@ -59,12 +59,12 @@ def find(socket: str | None, url: str | None, environ: dict[str, str] | None = N
     if socket:
         return Where("--socket", path=socket)
     if url:
-        return _from_url(url, "--url")
+        return where_of(url, "--url")
     given = env.get("TOPICS_SOCKET", "")
     if given and given != "none":
         return Where("TOPICS_SOCKET", path=given)
     if env.get("TOPICS_URL"):
-        return _from_url(env["TOPICS_URL"], "TOPICS_URL")
+        return where_of(env["TOPICS_URL"], "TOPICS_URL")
     return _from_directory() or _from_context(env) or _by_default(env)
 
 
@@ -92,7 +92,8 @@ def is_socket(path: str) -> bool:
         return False
 
 
-def _from_url(url: str, why: str) -> Where:
+def where_of(url: str, why: str) -> Where:
+    """The place that an address names; raises `Failure` for what is none."""
     if url.startswith("unix:"):
         return Where(why, path=url.removeprefix("unix://").removeprefix("unix:"))
     if not url.startswith("http://"):
@@ -185,7 +186,7 @@ def _place(values: dict[str, Any], directory: str, why: str) -> Where | None:
     if texts["socket"]:
         return Where(why, path=os.path.join(directory, texts["socket"]), key_file=key_file)
     if texts["url"]:
-        where = _from_url(texts["url"], why)
+        where = where_of(texts["url"], why)
         where.key_file = key_file
         return where
     return None

@@ -52,6 +52,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 RETRY_AFTER_S: Final[dict[Code, int]] = {
     Code.THROTTLED: 1,
     Code.NOT_READY: 1,
+    Code.TOPIC_MOVING: 1,
     Code.SHUTTING_DOWN: 2,
     Code.COLD_UNAVAILABLE: 5,
     Code.READ_ONLY: 30,

@@ -35,6 +35,7 @@ from topics_daemon.exchange import Joins, Link, Requester
 from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
 from topics_daemon.guard import check as check_guard
+from topics_daemon.handovers import Handovers
 from topics_daemon.head import Bounds, Head
 from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
@@ -179,6 +180,8 @@ class Daemon:
         self._routing: Routing | None = None
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
+        self.handovers: Handovers = cast(Handovers, None)
+        """For handlers too."""
         self._moving: Moving | None = None
         self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
@@ -273,6 +276,7 @@ class Daemon:
         self._routing = Routing(self, core)
         self.exports = Exports(self, core, self._data_dir)
         self._moving = Moving(self, core, tiered) if tiered is not None else None
+        self.handovers = Handovers(self, core, fs, tiered)
         self.serving = True
         self.wake()
 
@@ -494,6 +498,7 @@ class Daemon:
             if self.core.read_only is not None and was is None:
                 self.log.error("read only", why=self.core.read_only)
             self.exports.look()
+            self.handovers.look()
             self.look_at_checkpoints()
             self.wake()
         self._tick_due_s = self.loop.time() + self._tick_s
@@ -553,6 +558,7 @@ class Daemon:
             self._claims.cancel()
         if self.core is not None:
             self.readers.stop(READERS_STOP_S)
+            self.handovers.stop()
         if self._moving is not None:
             self._moving.stop()
             self._moving = None

@@ -116,6 +116,10 @@ METERS: Final[tuple[Meter, ...]] = (
     ),
     _counter("cold_moved_total", "Segments that were moved to the cold tier since the start."),
     _gauge("cold_failing", "Whether the cold tier does not take what it is given."),
+    _counter("moves_total", "Detaches, cancels and attaches that ended well since the start, by operation.", "op"),
+    _counter("moves_failed_total", "How many were refused or failed.", "op"),
+    _gauge("moves_under_way", "How many are being worked on."),
+    _gauge("moves_offered", "Topics that were detached and that nobody has attached yet."),
     _gauge("watchers", "Open streams."),
     _gauge("watch_sessions", "Watch sessions, with a stream or without."),
     _gauge("watch_lagging", "Open streams that have something they could not send yet."),
@@ -221,6 +225,7 @@ def collect(daemon: Daemon, caller: Caller) -> list[Family]:
             _put_log(page, core)
             _put_checkpoints(page, daemon, core)
             _put_cold(page, daemon, core)
+            _put_moves(page, daemon)
     given = page.samples
     return [
         Family(meter.name, meter.kind, meter.help, given[meter.name])
@@ -348,6 +353,17 @@ def _put_checkpoints(page: _Page, daemon: Daemon, core: Core) -> None:
     page.put("topics_checkpoint_failing", int(keeper.problem is not None))
     page.put("topics_checkpoint_failures_total", keeper.failures)
     page.put("topics_files_left_total", daemon.metrics.files_left)
+
+
+def _put_moves(page: _Page, daemon: Daemon) -> None:
+    """Topics on their way to or from other daemons."""
+    moves = daemon.handovers
+    for op, count in moves.requests.items():
+        page.put("topics_moves_total", count, op=op)
+    for op, count in moves.failed.items():
+        page.put("topics_moves_failed_total", count, op=op)
+    page.put("topics_moves_under_way", moves.under_way)
+    page.put("topics_moves_offered", moves.offered)
 
 
 def _put_cold(page: _Page, daemon: Daemon, core: Core) -> None:

@@ -22,6 +22,7 @@ from engine.types import (
     DeleteResult,
     Durability,
     Tombstone,
+    TopicConfig,
     TopicDropped,
     TopicPut,
     TopicState,
@@ -105,7 +106,9 @@ class Damage(msgspec.Struct, rename={"first": "from", "last": "to"}):
     last: int
 
 
-_STATE: Final = fields_of(TopicState, damage=list[Damage] | UnsetType, queue=dict[str, Any] | UnsetType)
+_STATE: Final = fields_of(
+    TopicState, damage=list[Damage] | UnsetType, queue=dict[str, Any] | UnsetType, moved=dict[str, str] | UnsetType
+)
 _LISTED: Final = ("topic", "type", "head_seq", "earliest_seq", "count", "bytes", "effective_priority")
 TopicRow = shape(
     "TopicRow",
@@ -294,6 +297,30 @@ class Session(Answer, kw_only=True):
 Exports = page("Exports", "The pins there are.", "exports", Export)
 
 Exported = shape("Exported", "A pin that was made or renewed.", fields_of(Export))
+
+
+class Detached(Answer, kw_only=True):
+    """Where a topic is: `here`, `leaving`, `offered`, or `taken` by another daemon."""
+
+    topic: str
+    state: str
+    last_seq: int
+    epoch: int
+    to: str | UnsetType = UNSET
+    """The daemon that has it or is to have it, where that is known; else the place."""
+    place: str | UnsetType = UNSET
+    token: str | UnsetType = UNSET
+    """Of the offer, as `attach` takes it."""
+
+
+class Attached(Answer, kw_only=True):
+    """A topic that is here now; `created` is false if it was before."""
+
+    topic: str
+    created: bool
+    epoch: int
+    head_seq: int
+    config: TopicConfig
 
 
 class Unpinned(Answer, kw_only=True):

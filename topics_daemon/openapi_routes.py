@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from topics_daemon import decode, openapi_answers
-from topics_daemon.routes import asked, cursors, delete, diff, exports, queue, routers, watch
+from topics_daemon.routes import asked, cursors, delete, diff, exports, moves, queue, routers, watch
 
 
 class Param(msgspec.Struct, frozen=True):
@@ -109,6 +109,16 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("DELETE", "/v0/admin/exports/:param"): Operation(
         about="let go of a pin", gives={200: openapi_answers.Unpinned}, param="id"
     ),
+    ("POST", "/v0/admin/attach"): Operation(
+        about=(
+            "take a topic over that another daemon has detached: from which `place`, and `url`, where this daemon is "
+            "for those who still ask the other one; answered when the topic is here"
+        ),
+        takes=moves.AttachIn,
+        example={"topic": "events", "place": "/srv/shared", "url": "http://new:4000"},
+        gives={200: openapi_answers.Attached, 201: openapi_answers.Attached},
+        refuses=(404, 409, 503, 507),
+    ),
     ("GET", "/v0/routers"): Operation(
         about="routers by name; `prefix`, `source`, `dest`, `page_size` (100, at most 1000), `cursor`",
         query=(
@@ -195,6 +205,21 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         example={"match": ["tag", "Glob", "user:42:*"]},
         gives={200: openapi_answers.Deleted},
         refuses=(409, 507),
+    ),
+    ("POST", "/v0/topics/:topic/detach"): Operation(
+        about=(
+            "seal a topic, export it to the place `to` (a directory or s3://bucket/prefix), and let another daemon "
+            "take it; `url`: which one, if that is known"
+        ),
+        takes=moves.DetachIn,
+        example={"to": "/srv/shared", "url": "http://new:4000"},
+        gives={200: openapi_answers.Detached},
+        refuses=(409, 503),
+    ),
+    ("DELETE", "/v0/topics/:topic/detach"): Operation(
+        about="take a detached topic back, unless another daemon has it",
+        gives={200: openapi_answers.Detached},
+        refuses=(409, 503),
     ),
     ("POST", "/v0/topics/:topic/claim"): Operation(
         about=(

@@ -290,6 +290,9 @@ class Stream(OneWay):
         if error.code is Code.TOPIC_NOT_FOUND:
             return self.topic_deleted(place)
         shown = {**self._error(error), "topics": [place.name]}
+        if error.code is Code.TOPIC_MOVED and error.detail is not None:
+            self.leave(place)
+            shown["to"] = error.detail["to"]
         wait_s = RETRY_AFTER_S.get(error.code)
         if wait_s is not None:
             shown["retry_after_ms"] = wait_s * 1000

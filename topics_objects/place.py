@@ -8,6 +8,7 @@ so nobody else needs it.
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from engine.fs import OsFs
+from engine.move.place import BucketPlace, DirectoryPlace, Place
 from engine.segment.objects import ObjectSegmentStore, Requests
 from engine.segment.tiers import Caller, ColdTier, LocalSegmentStore, SegmentStore, at_once
 
@@ -111,3 +113,32 @@ def tier_at(place: str, store_id: bytes, call: Caller = at_once) -> ColdTier:
 def _pause(seconds: float) -> None:
     """Wait between two attempts, not all at the same time."""
     time.sleep(seconds * random.uniform(0.5, 1.5))
+
+
+def check_place(place: str) -> str | None:
+    """What is wrong with the text of a place that topics are moved through; None: nothing."""
+    if is_bucket(place):
+        try:
+            parse_bucket(place)
+        except ValueError as error:
+            return str(error)
+        return None if has_library() else "needs a library that is not installed: pip install 'topics[s3]'"
+    if "://" in place:
+        return "must be a directory or s3://bucket/prefix that both daemons reach; a daemon's address goes into url"
+    if not os.path.isabs(place):
+        return "must be an absolute path, or s3://bucket/prefix"
+    return None
+
+
+def open_place(place: str) -> Place:
+    """A place that topics are moved through. Raises `OSError`."""
+    if is_bucket(place):
+        from topics_objects.s3 import S3Objects
+
+        return BucketPlace(S3Objects(parse_bucket(place)), _pause)
+    fs = OsFs(place, create=True)
+    try:
+        return DirectoryPlace(fs)
+    except BaseException:
+        fs.shut()
+        raise

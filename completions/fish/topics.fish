@@ -57,6 +57,10 @@ function __topics_read
             set -a valued --to --topic --cold
         case restore
             set -a valued --to --topic
+        case detach
+            set -a valued --to --url
+        case attach
+            set -a valued --from --token --as
         case recover
             set -a valued --to --topic --cold
         case lake
@@ -144,6 +148,8 @@ complete -c topics -n __topics_wants_command -a errors -d 'What exit codes and e
 complete -c topics -n __topics_wants_command -a fsck -d 'Check a store, to its last byte; nothing is written.'
 complete -c topics -n __topics_wants_command -a backup -d 'Copy what the daemon holds now, verified, into an empty directory.'
 complete -c topics -n __topics_wants_command -a restore -d 'Make a store of a backup; nothing that its manifest does not vouch for gets in.'
+complete -c topics -n __topics_wants_command -a detach -d 'Seal a topic and offer it, so that another daemon can take it over.'
+complete -c topics -n __topics_wants_command -a attach -d 'Take over a topic that another daemon has detached.'
 complete -c topics -n __topics_wants_command -a recover -d 'Save everything that can be proven good of a damaged store, in a new one.'
 complete -c topics -n __topics_wants_command -a lake -d 'Keep a directory of exports in shape: compact joins small batches into few.'
 complete -c topics -n __topics_wants_command -a export -d 'Export topics to files, incrementally and exactly once, with gaps visible.'
@@ -318,7 +324,7 @@ complete -c topics -n '__topics_in router' -l dry-run -d 'Show what would be don
 complete -c topics -n '__topics_in router' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_in router' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at router 0' -a 'ls info create set drop'
-complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready shutting_down cold_unavailable read_only disk_full 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
+complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready topic_moving shutting_down cold_unavailable read_only disk_full 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
 complete -c topics -n '__topics_in fsck' -l quick -d 'Leave out payloads that a start does not read; says what it skipped.'
 complete -c topics -n '__topics_in fsck' -l max-time -d 'End after this time; says what is left.' -x
 complete -c topics -n '__topics_in fsck' -l subset -d 'Only the payloads of each M-th topic, from the N-th on.' -x
@@ -334,6 +340,18 @@ complete -c topics -n '__topics_in restore' -l topic -d 'Only this topic.' -x -a
 complete -c topics -n '__topics_in restore' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in restore' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at restore 0' -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in detach' -l to -d 'A directory, or s3://bucket/prefix, that both daemons reach.' -x
+complete -c topics -n '__topics_in detach' -l url -d 'The daemon that is to have it, if that is known.' -x
+complete -c topics -n '__topics_in detach' -l cancel -d 'Take the topic back, unless another daemon has it already.'
+complete -c topics -n '__topics_in detach' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in detach' -s y -l yes -d 'Do not ask.'
+complete -c topics -n '__topics_in detach' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at detach 0' -a '(__topics_names topics)'
+complete -c topics -n '__topics_in attach' -l from -d 'Where it was detached to.' -x
+complete -c topics -n '__topics_in attach' -l token -d 'Which offer of it, as detach has said.' -x
+complete -c topics -n '__topics_in attach' -l as -d 'Where this daemon is, for readers of the other one; else as it is reached now.' -x
+complete -c topics -n '__topics_in attach' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at attach 0' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in recover' -l to -d 'Where the new store goes: empty, or not there yet.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in recover' -l topic -d 'Only this topic.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in recover' -l keep-doubtful -d 'Keep records that a delete which is lost may have taken.'

@@ -72,15 +72,15 @@ def stretches(blocks: Sequence[Block]) -> list[list[Block]]:
     return found
 
 
-def to_seal(blocks: Sequence[Block], settings: EngineSettings, now_ms: int) -> list[Group]:
-    """The groups of a topic's blocks that are to become segments."""
+def to_seal(blocks: Sequence[Block], settings: EngineSettings, now_ms: int, *, everything: bool = False) -> list[Group]:
+    """The groups of a topic's blocks that are to become segments; `everything`: nothing is left over."""
     groups: list[Group] = []
     runs = stretches(blocks)
     for run in runs:
         is_closed = run[-1] is not blocks[-1]
         for group in _cut(run, settings.segment_max_events, settings.segment_max_bytes):
             last = group[-1]
-            full = last.last_seq - group[0].first_seq + 1 >= settings.segment_max_events
+            full = everything or last.last_seq - group[0].first_seq + 1 >= settings.segment_max_events
             if not full:
                 size = sum(map(_size, group))
                 old = is_closed or (settings.segment_age_ms and now_ms - last.last_ts >= settings.segment_age_ms)

@@ -64,6 +64,7 @@ class Beginning:
                 gc.enable()
         catalog.epoch = globals_.epoch
         catalog.closed_names.update(globals_.closed_names)
+        catalog.attached.update(globals_.attached)
         self.last_ts = globals_.last_ts
 
     def _in_order(self, begin: Restorable) -> Iterator[tuple[TopicImage, TopicConfig]]:
@@ -72,7 +73,7 @@ class Beginning:
         for entry in sorted(begin.snapshot.topics(), key=_name):
             if last is not None:
                 if last[0].name == entry[0].name:
-                    older, entry = (last, entry) if last[0].epoch < entry[0].epoch else (entry, last)
+                    older, entry = (last, entry) if last[0].id < entry[0].id else (entry, last)
                     image, config = older
                     self._passed[image.id] = DroppedTopic(id=image.id, name=image.name, closed=not config.auto_create)
                 elif last[0].id not in self._passed:
@@ -124,9 +125,9 @@ class Beginning:
         """What is known of a topic whose frames are passed over."""
         return self._passed.get(topic_id)
 
-    def pass_over(self, topic_id: int, epoch: int, name: str, known: Slot) -> bool:
-        """Whether a Create is of a topic that the `known` one of the same name, in an image, has followed."""
-        if known.topic.epoch <= epoch:
+    def pass_over(self, topic_id: int, name: str, known: Slot) -> bool:
+        """Whether a Create or Attach is of a topic that the `known` one of the same name, in an image, has followed."""
+        if known.topic.id <= topic_id:
             return False
         self._passed[topic_id] = DroppedTopic(id=topic_id, name=name)
         return True

@@ -48,7 +48,9 @@ class Catalog:
         self.epoch = 0
         """The last epoch that was given out."""
         self.closed_names: set[str] = set()
-        """Dropped names whose last configuration said `auto_create: false`."""
+        """Dropped names whose last configuration said `auto_create: false`, or that have moved to another store."""
+        self.attached: set[str] = set()
+        """Offers of other stores that were taken (`engine.formats.moving`)."""
         self._configs: dict[TopicConfig, TopicConfig] = {}
         self._aging: dict[Slot, None] = {}
         """Topics with a `ttl_ms`, in the order in which their memory is tended."""
@@ -97,7 +99,7 @@ class Catalog:
         slot.dropped = True
         if self.tip.get(slot.name) is slot:
             del self.tip[slot.name]
-        if slot.config.auto_create:
+        if slot.config.auto_create and slot.moved is None:
             self.closed_names.discard(slot.name)
         else:
             self.closed_names.add(slot.name)
@@ -108,7 +110,7 @@ class Catalog:
         A newer one of the same name, on another shard, may be visible already: it stays.
         """
         current = self.visible.get(slot.name)
-        if current is not None and current.topic.epoch > slot.topic.epoch:
+        if current is not None and current.topic.id > slot.topic.id:
             return
         if current is not None:
             self.census.leave(current)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from engine.checkpoint.jobs import Job as KeepJob
 from engine.clock import Clock, EngineTime
@@ -23,12 +23,13 @@ from engine.core.cursors import Cursors
 from engine.core.damage import Damage, Found
 from engine.core.ephemeral import Ephemeral
 from engine.core.forwarding import Forwarding
+from engine.core.handover import Handover
 from engine.core.jobs import outcome
 from engine.core.keeper import Keeper
 from engine.core.parking import Parking
 from engine.core.queues import Queues
 from engine.core.reads import Reads
-from engine.core.refusals import capped, mismatch, shutting_down
+from engine.core.refusals import capped, elsewhere, mismatch, shutting_down
 from engine.core.replay import Replay
 from engine.core.routers import Routers
 from engine.core.slot import Slot
@@ -40,7 +41,7 @@ from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody,
 from engine.formats.frame import FrameType
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
-from engine.limits import ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
+from engine.limits import COLUMN_BYTES, ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
 from engine.store.recovery import OpenedStore, open_store
 from engine.topic.history import NotCached
@@ -60,9 +61,6 @@ from engine.types import (
 )
 from engine.wal.prepare import Chore
 from engine.wal.wal import SyncJob, Wal
-
-COLUMN_BYTES: Final = 12
-"""Bytes that a frame holds for each record beside its fragment, at most."""
 
 
 class Core(Reads):
@@ -88,6 +86,7 @@ class Core(Reads):
         self._next_second_ms = 0
         self.queues = Queues(self)
         self.cursors = Cursors(self)
+        self.handover = Handover(self)
 
     @classmethod
     def open(
@@ -109,7 +108,7 @@ class Core(Reads):
         replay = Replay(opened, settings)
         replay.run(progress)
         # So far only reading, and the same as in engine.core.inspection; from here on the disk changes.
-        opened.execute()
+        opened.execute(replay.attached_files)
         core = cls(fs, clock, opened, replay, limits if limits is not None else Limits())
         replay.finish(core.commit, core.now(), core._make_room)
         core._settle_start()
@@ -146,11 +145,8 @@ class Core(Reads):
         config: ConfigChanges | None = None,
         ack_fsync: bool = False,
     ) -> Ticket[AppendResult]:
-        """Write a batch, whole or not at all (http-api.md §4).
-
-        `create` says whether a missing topic may be made (None: its `auto_create` decides), `config` is what it is
-        made with. `ack_fsync` makes the answer wait for the disk whatever the class.
-        """
+        """Write a batch, whole or not at all (http-api.md §4). `create` says whether a missing topic may be made (None:
+        its `auto_create` decides), `config` what it is made with. `ack_fsync`: the answer waits for the disk."""
         check_batch(batch, self.limits)
         if key is not None and not 0 < len(key) <= self.limits.idempotency_key_bytes:
             raise invalid(
@@ -180,7 +176,7 @@ class Core(Reads):
             raise topic_not_found(name)
         new = configured(name, None, config if config is not None else ConfigChanges())
         self.queues.check(name, new)
-        self._check_new_topic()
+        self._check_new_topic(name)
         if key is not None:
             self._check_key_count(self.now())
         rendered = render(batch, 1, self.now())
@@ -197,8 +193,8 @@ class Core(Reads):
         self, slot: Slot, ticket: Ticket[AppendResult], batch: Batch, key: bytes | None, ack_fsync: bool, created: bool
     ) -> bool:
         shard = self.wal.shards[slot.shard]
-        if self.closing or shard.failed is not None:
-            self._check_writable(slot.shard)
+        if self.closing or shard.failed is not None or slot.moved is not None:
+            self._check_writable(slot.shard, slot)
         now = self._time.now_ms if self._time_is_fresh else self._read_clocks()
         digest = b""
         if key is not None:
@@ -286,12 +282,12 @@ class Core(Reads):
         config = configured(name, None if slot is None else slot.config, changes)
         self.queues.check(name, config)
         if slot is None:
-            self._check_new_topic()
+            self._check_new_topic(name)
             if not self._room(self.catalog.shard_of(self._next_epoch()), ROOM_SLACK):
                 return False
             self._create(name, config, ticket)
             return True
-        self._check_writable(slot.shard)
+        self._check_writable(slot.shard, slot)
         if config == slot.config:
             self.commit.add_free(StagedUnchanged(slot, ticket))
             return True
@@ -328,6 +324,7 @@ class Core(Reads):
             ticket.complete(TopicDropped(topic=name, deleted=False, routers_removed=[]))
             return True
         self._check_writable(slot.shard)
+        self.handover.check_drop(slot)
         now = self.now()
         if if_empty:
             live = slot.topic.at(now).count + slot.staged_records
@@ -368,7 +365,7 @@ class Core(Reads):
         slot = self.catalog.reader(name)
         if slot.dropped:
             raise topic_not_found(name)
-        self._check_writable(slot.shard)
+        self._check_writable(slot.shard, slot)
         now = self.now()
         ranges = resolve_delete(slot.topic, selector, now)
         change = StagedDelete(slot, ticket, ranges, now)
@@ -536,12 +533,14 @@ class Core(Reads):
 
     # -- checks and waiting ----------------------------------------------------------------------------------------
 
-    def _check_writable(self, shard: int) -> None:
+    def _check_writable(self, shard: int, slot: Slot | None = None) -> None:
         if self.closing:
             raise shutting_down()
         failed = self.wal.shards[shard].failed
         if failed is not None:
             raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
+        if slot is not None and slot.moved is not None:
+            raise elsewhere(slot.name, slot.moved)
 
     def _check_key_count(self, now: int) -> None:
         keys, keys_max = self.catalog.keys, self.limits.idempotency_keys
@@ -558,8 +557,9 @@ class Core(Reads):
                 return epoch
         return first
 
-    def _check_new_topic(self) -> None:
+    def _check_new_topic(self, name: str) -> None:
         """Whether one more topic may be made now."""
+        self.handover.check_new(name)
         self._check_writable(self.catalog.shard_of(self._next_epoch()))
         if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
             raise capped("max_topics", self.limits.topics)

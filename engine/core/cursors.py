@@ -129,7 +129,7 @@ class Cursors:
         slot = self._core.catalog.reader(topic)
         if slot.dropped:
             raise topic_not_found(topic)
-        self._core._check_writable(slot.shard)
+        self._core._check_writable(slot.shard, slot)
         return slot
 
     @staticmethod

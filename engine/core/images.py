@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
+from engine.formats.moving import MoveState
 from engine.formats.snapshot import DroppedTopic, SegmentEntry, ShardCut, TopicImage
 from engine.routers.hops import Hops
 from engine.routers.roster import Roster
@@ -84,6 +85,9 @@ def capture(slot: Slot, tip_lsn: int, roster: Roster) -> Captured | None:
     image = dump(topic, slot.shard, from_lsn(slot, tip_lsn), spans)
     image.quiet = slot.quiet
     image.reserved = slot.reserved
+    image.moves = slot.moves
+    if slot.moved is not None and slot.moved.state is not MoveState.LEAVING:
+        image.move = slot.moved
     loose = [block for block in blocks if block.segment is None and block.shard != NOT_LOGGED]
     sealed = [block for block in blocks if block.segment is not None]
     if slot.unlogged:
@@ -127,7 +131,7 @@ def _deletes(
 
 def dropped_of(slot: Slot) -> DroppedTopic:
     """What a snapshot says of a topic that was dropped after its capture began."""
-    return DroppedTopic(id=slot.topic.id, name=slot.name, closed=not slot.config.auto_create)
+    return DroppedTopic(id=slot.topic.id, name=slot.name, closed=not slot.config.auto_create or slot.moved is not None)
 
 
 def _as_logged(
@@ -173,11 +177,20 @@ def restore(
     `config` is one that the catalog shares, and names come in their order (`Catalog.put_back`).
     """
     slot = catalog.put_back(image.name, image.id, image.epoch, config)
+    fill(catalog, slot, image, blocks, deleted)
+    return slot
+
+
+def fill(
+    catalog: Catalog, slot: Slot, image: TopicImage, blocks: list[Block], deleted: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Make a new topic what its image says. Raises `BadSnapshot`."""
     load(slot.topic, image, deleted)
     if blocks:
         slot.topic.tail.adopt(blocks)
     slot.quiet = image.quiet
     slot.reserved = image.reserved
+    slot.moved, slot.moves = image.move, image.moves
     if image.hops:
         slot.hops = Hops(image.hops)
     for body in image.routers:
@@ -186,4 +199,3 @@ def restore(
         slot.cursors = {name: Place(seq, ts) for name, seq, ts in image.cursors}
     if slot.host is not None:
         slot.host.restore(image.queue)
-    return slot

@@ -322,7 +322,7 @@ class Keeper:
             self._at += 1
             blocks = slot.topic.tail.blocks
             if slot.visible and blocks and not has_own_files(blocks[-1]):
-                for group in to_seal(blocks, settings, now_ms):
+                for group in to_seal(blocks, settings, now_ms, everything=slot.moved is not None):
                     self._copies.append(self._copy(slot.topic, group))
                     self._copied_bytes += group.size
             if slot.visible and self._rewritten < REWRITE_BYTES:
@@ -484,6 +484,7 @@ class Keeper:
             closed_names=sorted(self._catalog.closed_names),
             cuts=self._cuts,
             dropped=[dropped_of(slot) for slot in gone],
+            attached=sorted(self._catalog.attached),
         )
         self._job = SnapshotJob(self._taken, self._pieces, globals_, self._open_readers, self._store_id)
         self.phase = Phase.WRITE

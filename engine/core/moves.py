@@ -85,7 +85,7 @@ def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int) -> P
             return _make(core, slot, name)
         if not target.visible:
             return None
-        core._check_writable(target.shard)
+        core._check_writable(target.shard, target)
         logged = Durability.EPHEMERAL not in (slot.config.durability, target.config.durability)
         if logged and not all(isinstance(one, StagedCopies) and one.source is slot for one in target.pending or ()):
             return None
@@ -102,7 +102,7 @@ def _make(core: Core, slot: Slot, name: str) -> str | None:
     if name in core.catalog.closed_names:
         return "the dead_letter topic was dropped, and its auto_create was false; create it"
     config = configured(name, None, dead_letter_config(slot.config))
-    core._check_new_topic()
+    core._check_new_topic(name)
     if core._room(core.catalog.shard_of(core._next_epoch()), ROOM_SLACK):
         core._create(name, config, None)
     return None

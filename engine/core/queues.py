@@ -107,7 +107,7 @@ class Queues:
     def claim(self, name: str, claim: Claim, wait_ms: int) -> Waiter:
         """Ask for jobs; the waiter's ticket has the answer, perhaps at once."""
         slot, host = self.find(name)
-        self._core._check_writable(slot.shard)
+        self._core._check_writable(slot.shard, slot)
         now = self._core.now()
         waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
         if host.waiters is None and not slot.config.claim_jitter_ms:
@@ -198,7 +198,7 @@ class Queues:
         Raises what a claim raises.
         """
         slot, host = self.find(name)
-        self._core._check_writable(slot.shard)
+        self._core._check_writable(slot.shard, slot)
         if self.closing:
             raise shutting_down()
         self._last_conn += 1
@@ -348,7 +348,7 @@ class Queues:
         if slot.dropped:
             return topic_not_found(slot.name)
         try:
-            self._core._check_writable(slot.shard)
+            self._core._check_writable(slot.shard, slot)
         except TopicsError as error:
             return error
         return None
@@ -507,7 +507,7 @@ class Queues:
 
     def _begin(self, name: str) -> tuple[Slot, Host, int]:
         slot, host = self.find(name)
-        self._core._check_writable(slot.shard)
+        self._core._check_writable(slot.shard, slot)
         return slot, host, self._now(host)
 
     @staticmethod

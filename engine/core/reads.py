@@ -16,9 +16,11 @@ from engine.core.catalog import Catalog
 from engine.core.damage import Found, is_current, is_still_there, lose, topic_of, why_unread
 from engine.core.jobs import outcome
 from engine.core.priority import effective_priority
+from engine.core.refusals import elsewhere, moved_to
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Refused
+from engine.formats.moving import MoveState
 from engine.fs import Fs
 from engine.segment.segment import Segment
 from engine.topic.damaged import DamagedFrames
@@ -53,6 +55,9 @@ class Reads:
         census.read += page.count
         if page.tombstone is not None:
             census.told[page.tombstone.reason] += 1
+        elif slot.moved is not None and slot.moved.state is MoveState.TAKEN and not page.count and page.caught_up:
+            # All that is here was read: what comes next is there.
+            raise elsewhere(name, slot.moved)
         return page
 
     def state(self, name: str, *, touch: bool = True) -> TopicState:
@@ -82,6 +87,7 @@ class Reads:
             last_write_ts=topic.last_write_ts,
             last_read_ts=topic.last_read_ts,
             damage=topic.damage() or None,
+            moved=None if slot.moved is None else moved_to(slot.moved),
         )
 
     def list_topics(self, prefix: str, page_size: int, after: str) -> tuple[list[TopicState], str | None]:

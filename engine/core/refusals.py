@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.errors import Code, Refused, Unavailable
+from engine.errors import Code, Refused, TopicsError, Unavailable
+from engine.formats.moving import MoveBody, MoveState
 
 
 def mismatch(key: bytes) -> Refused:
@@ -22,3 +23,22 @@ def capped(limit: str, maximum: int) -> Refused:
 def shutting_down() -> Unavailable:
     """The 503 of a store that is being closed."""
     return Unavailable(Code.SHUTTING_DOWN, "the daemon is stopping; nothing was written")
+
+
+def elsewhere(name: str, move: MoveBody) -> TopicsError:
+    """The error of a topic that takes no changes: 503 as long as it may come to stay, 409 when it has moved."""
+    detail = {"topic": name, **moved_to(move)}
+    if move.state is MoveState.LEAVING:
+        return Unavailable(Code.TOPIC_MOVING, f"topic {name!r} is being sealed for {move.to}; try again", detail)
+    if move.state is MoveState.TAKEN:
+        return Refused(Code.TOPIC_MOVED, f"topic {name!r} has moved to {move.url or move.to}; go on there", detail)
+    return Refused(
+        Code.TOPIC_MOVED,
+        f"topic {name!r} was detached to {move.to}; attach it where it is to go on, or cancel the detach here",
+        detail,
+    )
+
+
+def moved_to(move: MoveBody) -> dict[str, str]:
+    """Where a topic is to be found, or will be: a daemon where one is known, else the place."""
+    return {"to": move.url or move.to, "place": move.to, "state": move.state.value, "token": move.token}

@@ -17,13 +17,15 @@ from engine.core.beginning import Beginning
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
 from engine.core.cursors import put_cursor
+from engine.core.handover import attached
 from engine.core.host import acked, dead_letter_parts, dead_lettered
 from engine.core.rerouting import Rerouting
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
-from engine.core.staged import StagedGap
+from engine.core.staged import StagedGap, note_move
 from engine.errors import StoreDamaged
 from engine.formats.append import BadBody, append_part, decode_append_body
+from engine.formats.attach import decode_attach_body
 from engine.formats.control import (
     ConfigBody,
     ControlBody,
@@ -37,6 +39,7 @@ from engine.formats.control import (
     encode_control_body,
 )
 from engine.formats.frame import FrameType, frame_len
+from engine.formats.moving import MoveBody
 from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
 from engine.ranges import ranges_of
@@ -59,6 +62,8 @@ class Replay:
         self.catalog = Catalog(settings.wal_shards, Cache(settings.cache_bytes, self._load))
         self.catalog.cache.history.attach(opened.fs, opened.segment_files)
         self.last_ts = 0
+        self.attached_files: set[str] = set()
+        """Files that the log names: those of topics that came from another store since the snapshot."""
         self._beginning = Beginning()
         self._salvage = Salvage(self.catalog, opened.report)
         self._rerouting = Rerouting(self.catalog, opened.fs, self._salvage.reason_of)
@@ -74,6 +79,8 @@ class Replay:
             FrameType.LEASE: self._lease,
             FrameType.DEAD_LETTER: self._dead_letter,
             FrameType.CURSOR_PUT: self._cursor_put,
+            FrameType.MOVE: self._move,
+            FrameType.ATTACH: self._attach,
             FrameType.ROUTER_PUT: lambda frame: self._rerouting.put(self._slot(frame), frame),
             FrameType.ROUTER_DROP: self._rerouting.drop,
             FrameType.FORWARD: self._rerouting.forward,
@@ -150,6 +157,8 @@ class Replay:
         none is."""
         head = slot.topic.head
         last = max(head, slot.reserved)
+        if slot.moved is not None:
+            return head + 1, head, Reason.CRASH  # all of it was on disk before it was offered
         if slot.topic.id in self._salvage.doubtful:
             return head + 1, last + SYNC_WINDOW, Reason.CORRUPTION
         if self.opened.power_loss and not slot.quiet and slot.config.durability in _GAPPED:
@@ -174,7 +183,11 @@ class Replay:
 
     def _is_orphan(self, frame: Frame) -> bool:
         """Whether a frame is of a topic whose Create is lost in a hole, and there is nothing of it to keep."""
-        if not self._salvage.lacks or frame.type == FrameType.CREATE or frame.topic_id in self.catalog.by_id:
+        if (
+            not self._salvage.lacks
+            or frame.type in (FrameType.CREATE, FrameType.ATTACH)
+            or frame.topic_id in self.catalog.by_id
+        ):
             return False
         return self._salvage.orphan(frame) is None
 
@@ -213,13 +226,31 @@ class Replay:
     def _create(self, frame: Frame) -> None:
         create = _body(frame, CreateBody)
         older = self.catalog.tip.get(create.name)
-        if older is not None and self._beginning.pass_over(frame.topic_id, create.epoch, create.name, older):
+        if older is not None and self._beginning.pass_over(frame.topic_id, create.name, older):
             return
         if older is not None:
             # Its Drop lived in another shard and was lost with the tail there; a later Create proves it was meant.
             self._forget(older)
         slot = self.catalog.add_tip(create.name, frame.topic_id, create.epoch, create.config)
         self.catalog.show(slot)
+
+    def _attach(self, frame: Frame) -> None:
+        """A topic that came from another store; of its files those that are gone are a loss like any other."""
+        body = decode_attach_body(frame.body)
+        image, catalog = body.image, self.catalog
+        catalog.attached.add(body.token)
+        older = catalog.tip.get(image.name)
+        if older is not None and self._beginning.pass_over(frame.topic_id, image.name, older):
+            return
+        if older is not None:
+            self._forget(older)
+        catalog.epoch = max(catalog.epoch, frame.topic_id)
+        slot, files = attached(catalog, body, self.opened.fs)
+        self.attached_files |= files
+        catalog.show(slot)
+
+    def _move(self, frame: Frame) -> None:
+        note_move(self._slot(frame), _body(frame, MoveBody))
 
     def _config(self, frame: Frame) -> None:
         slot = self._slot(frame)

@@ -185,7 +185,8 @@ class Routers:
             core._create(missing, configured(missing, None, ConfigChanges()), None)
         if begin is None or end is None or not begin.visible or not end.visible:
             return False
-        core._check_writable(end.shard)
+        core._check_writable(begin.shard, begin)
+        core._check_writable(end.shard, end)
         if same and known is not None and known.next_spec == spec:
             core.commit.add_free(_Unchanged(end, ticket, known))
             return True
@@ -257,7 +258,7 @@ class Routers:
         if core.limits.routers and len(self._roster) >= core.limits.routers:
             raise capped("max_routers", core.limits.routers)
         if missing:
-            core._check_new_topic()
+            core._check_new_topic("")
             if core.limits.topics and len(core.catalog.tip) + len(missing) > core.limits.topics:
                 raise capped("max_topics", core.limits.topics)
 

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.core.host import Host
+from engine.formats.moving import MoveBody
 from engine.routers.hops import Hops
 from engine.routers.router import Outlets
 from engine.topic.place import Place
@@ -41,6 +42,8 @@ class Slot:
     host                   what makes a queue of it (None: it is a log)
     hops                   which of its records are copies (None: none ever was)
     outlets                the routers that copy it (None: none)
+    moved                  on its way to another store, or there: it takes no changes (None: it is here)
+    moves                  how often it was offered to one
     unlogged               seqs that were given out to ephemeral records since the start (None: none)
     """
 
@@ -54,6 +57,8 @@ class Slot:
         "keys",
         "last_write_ms",
         "logged",
+        "moved",
+        "moves",
         "outlets",
         "pending",
         "quiet",
@@ -97,6 +102,8 @@ class Slot:
         self.cursors: dict[str, Place] | None = None
         self.hops: Hops | None = None
         self.outlets: Outlets | None = None
+        self.moved: MoveBody | None = None
+        self.moves = 0
         self.host: Host | None = Host(topic) if topic.config.type is TopicType.QUEUE else None
 
     def queue(self, change: Staged) -> None:

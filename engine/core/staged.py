@@ -11,6 +11,7 @@ from typing import Any
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
+from engine.formats.moving import MoveBody, MoveState
 from engine.fragment import Rendered
 from engine.routers.router import Router
 from engine.types import AppendResult, DeleteResult, Reason, TopicConfig, TopicDropped, TopicPut
@@ -174,7 +175,7 @@ class StagedDrop(Staged):
 
     __slots__ = ("_routers",)
 
-    def __init__(self, slot: Slot, ticket: Ticket[TopicDropped], routers: list[Router]) -> None:
+    def __init__(self, slot: Slot, ticket: Ticket[TopicDropped] | None, routers: list[Router]) -> None:
         Staged.__init__(self, slot, ticket)
         self._routers = routers
 
@@ -243,3 +244,41 @@ class StagedGap(Staged):
             self.slot.outlets.note()
         catalog.records_live += topic.count - records
         catalog.bytes_live += topic.bytes - size
+
+
+class StagedHandover(Staged):
+    """Where a topic is from now on."""
+
+    __slots__ = ("move",)
+
+    def __init__(self, slot: Slot, ticket: Ticket[MoveBody] | None, move: MoveBody) -> None:
+        Staged.__init__(self, slot, ticket)
+        self.move = move
+
+    def apply(self, catalog: Catalog, now_ms: int) -> MoveBody:
+        note_move(self.slot, self.move)
+        return self.move
+
+
+def note_move(slot: Slot, move: MoveBody) -> None:
+    """Take in what the log says of where a topic is."""
+    slot.moved = None if move.state is MoveState.STAYS else move
+    slot.moves = move.generation
+
+
+class StagedAttach(Staged):
+    """A topic with a history that readers will see."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, slot: Slot, ticket: Ticket[TopicPut], token: str) -> None:
+        Staged.__init__(self, slot, ticket)
+        self._token = token
+
+    def apply(self, catalog: Catalog, now_ms: int) -> TopicPut:
+        topic = self.slot.topic
+        catalog.attached.add(self._token)
+        catalog.show(self.slot)
+        catalog.records_live += topic.count
+        catalog.bytes_live += topic.bytes
+        return TopicPut(topic=topic.name, created=True, config=topic.config, epoch=topic.epoch)

@@ -12,6 +12,7 @@ import msgspec
 
 from engine.formats.append import BadBody
 from engine.formats.frame import FrameType
+from engine.formats.moving import MoveBody
 from engine.types import Reason, TopicConfig
 
 
@@ -72,7 +73,7 @@ class CursorPutBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ControlBody: TypeAlias = (
-    CreateBody | ConfigBody | DropBody | DeleteBody | GapBody | MarkBody | ReserveBody | CursorPutBody
+    CreateBody | ConfigBody | DropBody | DeleteBody | GapBody | MarkBody | ReserveBody | CursorPutBody | MoveBody
 )
 
 _encoder: Final = msgspec.json.Encoder()
@@ -85,6 +86,7 @@ _DECODERS: Final[dict[int, msgspec.json.Decoder[ControlBody]]] = {
     FrameType.MARK: msgspec.json.Decoder(MarkBody),
     FrameType.RESERVE: msgspec.json.Decoder(ReserveBody),
     FrameType.CURSOR_PUT: msgspec.json.Decoder(CursorPutBody),
+    FrameType.MOVE: msgspec.json.Decoder(MoveBody),
 }
 
 

@@ -88,6 +88,8 @@ class FrameType(IntEnum):
     FORWARD = 19
     LEASE = 20
     DEAD_LETTER = 21
+    MOVE = 22
+    ATTACH = 23
 
 
 class FrameHeader(NamedTuple):

@@ -28,6 +28,7 @@ from xxhash import xxh3_64_intdigest
 
 from engine.formats.forward import RouterBody
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
+from engine.formats.moving import MoveBody
 from engine.types import Reason, TopicConfig
 
 META_DIR: Final = "meta"
@@ -162,6 +163,10 @@ class TopicImage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """(first, last, how often forwarded) of its copies."""
     queue: Any = None
     """Of a queue: what is known of its jobs, and its counters (engine/queue/snapshot.py)."""
+    move: MoveBody | None = None
+    """Where it has moved to; None: it is here."""
+    moves: int = 0
+    """How often it was offered to another store."""
 
 
 class ShardCut(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -208,6 +213,8 @@ class Globals(msgspec.Struct, kw_only=True, omit_defaults=True):
     closed_names: list[str] = []
     cuts: list[ShardCut] = []
     dropped: list[DroppedTopic] = []
+    attached: list[str] = []
+    """Offers that were taken: none is taken twice."""
 
     def cut(self, shard: int) -> ShardCut:
         """The cut of a shard; one that the snapshot does not know is read from its beginning."""

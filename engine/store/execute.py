@@ -16,7 +16,7 @@ after it the new run holds what the old files held. Step 4 needs no sync of its 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -53,7 +53,9 @@ class Execution:
         settings: EngineSettings,
         now_ms: int,
         report: list[str],
+        named: Collection[str] = (),
     ) -> None:
+        self._named = named
         self._start = start
         self.number = start.number
         """The greatest number of a checkpoint that there is a file of."""
@@ -211,7 +213,7 @@ class Execution:
         try:
             if self._identity.fresh or not (whatever_it_costs or worth_a_look(self._fs)):
                 return
-            leftovers = Leftovers(self._fs, self._identity.store_id, self._start)
+            leftovers = Leftovers(self._fs, self._identity.store_id, self._start, self._named)
         except OSError as error:
             self._report.append(f"leftovers of checkpoints could not be looked for: {error}")
             return

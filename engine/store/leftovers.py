@@ -8,7 +8,7 @@ names files could be read: a file that seems to be nobody's because its snapshot
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -27,8 +27,8 @@ _TOPIC_DIR: Final = re.compile(r"[0-9a-f]{16}\Z")
 class Leftovers:
     """What lies in the rooms of checkpoints, told apart."""
 
-    def __init__(self, fs: Fs, store_id: bytes, start: Start) -> None:
-        """Look; raises `OSError`."""
+    def __init__(self, fs: Fs, store_id: bytes, start: Start, also_named: Collection[str] = ()) -> None:
+        """Look; raises `OSError`. `also_named`: by frames of the log."""
         self.paths: list[str] = []
         """To be removed, in this order."""
         self.number = start.number
@@ -41,7 +41,7 @@ class Leftovers:
         if start.report:
             self.why_not = "not all of the store could be read"
             return
-        named: set[str] = set()
+        named = {*also_named}
         for number in numbers[:SNAPSHOTS_KEPT]:
             try:
                 named |= named_files(read_snapshot(fs, number, store_id))

@@ -18,7 +18,7 @@ one of them may have been synced and acked.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
 from operator import attrgetter
 from typing import Final
@@ -262,8 +262,9 @@ class OpenedStore:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def execute(self) -> None:
-        """Make what `frames` gave durable, and the log ready for writes. Raises `StoreIOError`."""
+    def execute(self, named: Collection[str] = ()) -> None:
+        """Make what `frames` gave durable, and the log ready for writes. `named`: files of checkpoints' rooms that
+        frames name. Raises `StoreIOError`."""
         assert self._exhausted, "nothing is written before every verdict"
         self._reader.close()
         execution = Execution(
@@ -274,6 +275,7 @@ class OpenedStore:
             self._settings,
             self._clock.wall_ms(),
             self.report,
+            named,
         )
         self._wal = execution.run(self._walks, not self.clean, self._floors)
         self.last_number = execution.number

@@ -17,6 +17,7 @@ import msgspec
 
 from engine.commands import Batch
 from engine.formats.append import encode_append_body
+from engine.formats.attach import AttachBody, encode_attach_body
 from engine.formats.control import (
     ConfigBody,
     ControlBody,
@@ -41,6 +42,7 @@ from engine.formats.forward import (
 from engine.formats.frame import FrameType, body_check, pack_header, padding, seed_of
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.formats.manifest import LockInfo, LockState, Manifest, ShardEntry, StoreInfo, encode_meta
+from engine.formats.moving import MoveBody, MoveState
 from engine.formats.snapshot import (
     DroppedTopic,
     FloorImage,
@@ -163,6 +165,28 @@ def places_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
         id=6, name="jobs", epoch=6, from_lsn=0, head=5, earliest=3, count=3, size=12, segments=[piece], queue=known
     )
     return [(topic, TopicConfig()), (queue, TopicConfig(type=TopicType.QUEUE))], Globals(number=7, epoch=12)
+
+
+def whole_attach() -> AttachBody:
+    """A topic with a segment, a gap and a deletion that came from another store."""
+    segment = SegmentEntry(first=4, count=5, number=0, data_len=400, first_ts=TS, last_ts=TS + 9, live=4, size=30)
+    image = TopicImage(
+        id=3,
+        name="orders:eu",
+        epoch=9,
+        from_lsn=0,
+        head=12,
+        earliest=4,
+        count=4,
+        size=30,
+        last_write_ts=TS,
+        quiet=True,
+        gaps=[(9, 12, Reason.CRASH)],
+        deleted=[(5, 5)],
+        cursors=[("reader", 7, TS)],
+        segments=[segment],
+    )
+    return AttachBody(token="00-7-1", image=image, config=TopicConfig())
 
 
 def whole_snapshot() -> tuple[list[tuple[TopicImage, TopicConfig]], Globals]:
@@ -288,6 +312,11 @@ def vectors() -> dict[str, bytes]:
         "lease release": lease(Released(TS, ((7, 2**32 + 1),))),
         "lease undeliver": lease(Undelivered(TS, ((7, 0),))),
         "dead letter": dead_letter(),
+        "move": control(
+            FrameType.MOVE,
+            MoveBody(state=MoveState.TAKEN, to="s3://b/p", token="00-3-1", generation=1, url="http://h:4000"),
+        ),
+        "attach": frame(FrameType.ATTACH, 0, 0, encode_attach_body(whole_attach())),
         "file header": pack_file_header(FileHeader(FORMAT_VERSION, FileKind.WAL, 1, STORE_ID, 0, 0, TS)),
         "STORE": encode_meta(StoreInfo(store_id=STORE_ID.hex(), format=1, created_ms=TS)),
         "LOCK": encode_meta(LockInfo(boot_id="b", state=LockState.RUNNING, pid=1, started_ms=TS)),

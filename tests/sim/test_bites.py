@@ -26,9 +26,9 @@ def test_planted_bug_is_noticed(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [mutant.name for mutant in MUTANTS if mutant.name.startswith(("queue-", "router-", "tool-"))]
+    "name", [mutant.name for mutant in MUTANTS if mutant.name.startswith(("queue-", "router-", "tool-", "move-"))]
 )
-def test_a_planted_bug_of_queues_routers_and_tools_is_noticed(name: str) -> None:
+def test_a_planted_bug_of_queues_routers_tools_and_moves_is_noticed(name: str) -> None:
     outcome = mutant_task(name)
     assert outcome.ok, outcome.note
 

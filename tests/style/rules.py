@@ -29,7 +29,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"engine.store", "engine.delivery"}),
     frozenset({"engine.checkpoint"}),
     frozenset({"engine.core"}),
-    frozenset({"engine.driver", "engine.tools", "engine.export"}),
+    frozenset({"engine.driver", "engine.tools", "engine.export", "engine.move"}),
     frozenset({"topics_objects"}),
     frozenset({"topics_daemon", "topics_lake"}),
 )

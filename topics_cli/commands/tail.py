@@ -194,13 +194,27 @@ class Tail:
             try:
                 moved |= reader.step()
             except ApiError as error:
-                if error.code != "topic_not_found" or not self._follow or reader.epoch is None:
-                    raise
-                self._session.talk.note(f"topics: topic {reader.topic} was dropped")
-                reader.finished = True
+                self._meet(reader, error)
             waiting = sum(len(page.lines) for page in reader.pages)
             reader.ask(self._left() - waiting)
         return moved
+
+    def _meet(self, reader: Reader, error: ApiError) -> None:
+        """A followed topic was dropped, which ends it; or all of it was read that was here before it moved: then it is
+        followed where it is now. Raises any other `error`, and one that names no daemon."""
+        if error.code == "topic_not_found" and self._follow and reader.epoch is not None:
+            self._session.talk.note(f"topics: topic {reader.topic} was dropped")
+            reader.finished = True
+            return
+        if error.code != "topic_moved" or not self._follow:
+            raise error
+        from topics_cli.moved import client_at
+
+        client = client_at(self._session.client, error)
+        self._session.talk.note(f"topics: topic {reader.topic} has moved; going on at {client.where.label}")
+        reader.go_to(client)
+        if isinstance(self._cursor, ServerCursor):
+            self._cursor.go_to(reader.topic, client)
 
     def _show_pages(self, reader: Reader) -> None:
         """The short way, for one topic: page by page."""

@@ -27,6 +27,7 @@ from topics_daemon.routes import (
     exports,
     health,
     metrics,
+    moves,
     openapi,
     queue,
     records,
@@ -96,6 +97,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         "GET": Route(handler=exports.list_pins, scope=Scope.ADMIN, whole=True),
     },
     ("v0", "admin", "exports", _ANY_PARAM): {"DELETE": Route(handler=exports.unpin, scope=Scope.ADMIN, whole=True)},
+    ("v0", "admin", "attach"): {"POST": Route(handler=moves.attach, scope=Scope.ADMIN, body=Body.REQUIRED)},
     ("v0", "routers"): {"GET": Route(handler=routers.list_routers, scope=Scope.READ)},
     ("v0", "routers", _ANY_PARAM): {
         "GET": Route(handler=routers.get_router, scope=Scope.READ),
@@ -114,6 +116,10 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, scope=Scope.READ, body=Body.OPTIONAL)},
     ("v0", "topics", _ANY_NAME, "delete"): {
         "POST": Route(handler=delete.delete_records, scope=Scope.DELETE, body=Body.OPTIONAL)
+    },
+    ("v0", "topics", _ANY_NAME, "detach"): {
+        "POST": Route(handler=moves.detach, scope=Scope.ADMIN, body=Body.REQUIRED),
+        "DELETE": Route(handler=moves.cancel, scope=Scope.ADMIN),
     },
     ("v0", "topics", _ANY_NAME, "claim"): {"POST": Route(handler=queue.claim, scope=_BOTH, body=Body.REQUIRED)},
     ("v0", "topics", _ANY_NAME, "ack"): {"POST": Route(handler=queue.ack, scope=Scope.WRITE, body=Body.REQUIRED)},

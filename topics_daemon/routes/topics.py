@@ -115,9 +115,11 @@ def get_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
         daemon.touch(head.name)
     answer: dict[str, Any] = {name: getattr(state, name) for name in TopicState.__struct_fields__}
     answer["config"] = head.caller.shown(state.config)
-    damage, queue = answer.pop("damage"), answer.pop("queue")
+    damage, queue, moved = answer.pop("damage"), answer.pop("queue"), answer.pop("moved")
     if queue is not None:
         answer["queue"] = queue
+    if moved:
+        answer["moved"] = moved
     if damage:
         answer["damage"] = [{"from": first, "to": last} for first, last in damage]
     return json_answer(head, 200, answer, warnings, started_ns)

@@ -1,0 +1,14 @@
+"""Topics that move between two stores, at a part of their cuts (`make crash` looks at all)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.moves import PLAYS
+from tests.sim.plays import Play, played
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
+def test_a_topic_has_one_owner_whatever_is_cut(play: Play) -> None:
+    assert played(play, 1, share=0.25) > 10
