@@ -118,6 +118,8 @@ class Daemon:
     """Whether the handler that runs has waited for routers already."""
     busy = 0.0
     """Share of the time that the loop has worked, between the last two looks at the pressure."""
+    handovers: Handovers
+    """For handlers; they only run once there are any."""
 
     def __init__(self, config: Config, log: Log, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
@@ -179,8 +181,6 @@ class Daemon:
         self._data_dir = os.path.abspath(config["data_dir"])
         self._routing: Routing | None = None
         self.exports: Exports = cast(Exports, None)
-        """For handlers too."""
-        self.handovers: Handovers = cast(Handovers, None)
         """For handlers too."""
         self._moving: Moving | None = None
         self._chore_runs = False

@@ -131,8 +131,10 @@ class PinJob:
         names: frozenset[str] | None,
         prefix: str | None,
         cold_dir: str | None = None,
+        log_bytes: int = LOG_BYTES,
     ) -> None:
-        """`names`: these topics; `prefix`: those whose names begin so; neither: all. `cold_dir`: where the tier is."""
+        """`names`: these topics; `prefix`: those whose names begin so; neither: all. `cold_dir`: where the tier is;
+        `log_bytes`: size of the empty log."""
         self.export_id = export_id
         self.number = 0
         self.manifest: ExportManifest | None = None
@@ -141,6 +143,7 @@ class PinJob:
         self._names = names
         self._prefix = prefix
         self._cold_dir = cold_dir
+        self._log_bytes = log_bytes
         self.cold: dict[str, int] = {}
         """Path → length of each file that lies in the cold tier alone: nobody may remove it while there is the pin."""
         self._files: dict[str, int | bytes] = {}
@@ -288,7 +291,8 @@ class PinJob:
         self._put(below, snapshot_path(self.number), b"".join(encode_sections(chosen, alone, self._store_id)))
 
     def _small(self, below: Fs) -> None:
-        settings = EngineSettings(wal_file_bytes=LOG_BYTES, wal_fill_bytes=LOG_BYTES, wal_reserve_bytes=0)
+        size = self._log_bytes
+        settings = EngineSettings(wal_file_bytes=size, wal_fill_bytes=size, wal_reserve_bytes=0)
         log = add_shard(below, 0, self._store_id, settings, self._now_ms)
         handle = below.open(log.path, OpenMode.READ)
         try:

@@ -9,7 +9,6 @@ PlaceFs           the files that a manifest lists below a directory of a place, 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -110,7 +109,7 @@ class PlaceFs:
         if mode is not OpenMode.READ:
             raise _read_only(path)
         if path not in self._files:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, "it is not in the manifest", path)
         self._last += 1
         self._open[self._last] = path
         return self._last
@@ -133,7 +132,7 @@ class PlaceFs:
         below = f"{path}/" if path else ""
         names = {name[len(below) :].partition("/")[0] for name in self._files if name.startswith(below)}
         if path and not names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, "it is not in the manifest", path)
         return sorted(names)
 
     def exists(self, path: str) -> bool:
@@ -186,4 +185,4 @@ class PlaceFs:
 
 
 def _read_only(path: str) -> OSError:
-    return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    return OSError(errno.EROFS, "an export is only read", path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine.checkpoint.pin import Below, UnpinJob, export_dir
@@ -23,6 +24,7 @@ from engine.move.export import read_taken
 from engine.move.place import DirectoryPlace
 from engine.move.steps import Attach, Detach, Steps, Work, attach, cancel, detach
 from engine.queue.commands import Ack, Claim
+from engine.queue.snapshot import QueueSnapshot
 from engine.types import ConfigChanges, Durability, TopicType
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
@@ -61,7 +63,7 @@ class Side:
         self.core.keeper.aside(UnpinJob())
 
     def step(self) -> None:
-        drive(self.core, self.fs, self.clock, 1)  # type: ignore[arg-type]  # any Fs will do
+        drive(self.core, self.fs, self.clock, 1)
 
     def wait(self, ticket: Ticket[Any]) -> Any:
         for _ in range(600):
@@ -127,6 +129,11 @@ class Side:
         if slot is None:
             return ABSENT
         return "here" if slot.moved is None else str(slot.moved.state)
+
+    def queue(self) -> QueueSnapshot:
+        host = self.core.catalog.visible[NAME].host
+        assert host is not None
+        return host.queue.snapshot()
 
     def held(self) -> dict[int, int]:
         found = {}
@@ -347,14 +354,14 @@ def _queue(shards: int, crashes: Crashes[Told]) -> None:
     for seq in acked:
         del told.acked[seq]
         told.deleted.add(seq)
-    counters = a.core.catalog.visible[NAME].host.queue.snapshot()  # type: ignore[union-attr]
+    counters = a.queue()
     crashes.watch(disk, lambda: told)
     a.detach()
     told.done = "detach"
     b.attach()
     told.done = "attach"
     disk.on_step = None
-    there = b.core.catalog.visible[NAME].host.queue.snapshot()  # type: ignore[union-attr]
+    there = b.queue()
     for name in ("live", "acked", "dead_lettered", "deleted", "evicted", "lost"):
         assert getattr(there, name) == getattr(counters, name), f"{name} is another number"
     assert [job.deliveries for job in there.jobs if job.seq in jobs[2:]] == [1, 1]
@@ -378,7 +385,8 @@ def _race(shards: int, crashes: Crashes[Told]) -> None:
         winner = a if second == "cancel" else other
         winner.cancel() if second == "cancel" else winner.attach()
         loser = a if first == "cancel" else b
-        assert refusal(lambda: loser.go_on(slow, work)) is Code.TOPIC_MOVED, f"{second} and {first} both have it"  # noqa: B023
+        told_no = refusal(partial(loser.go_on, slow, work))
+        assert told_no is Code.TOPIC_MOVED, f"{second} and {first} both have it"
         sides = {id(side): side for side in (a, b, other)}.values()
         assert [side for side in sides if side.state() == "here"] == [winner]
         check_held(winner, told)

@@ -10,6 +10,7 @@ import engine.core.replay as replay_module
 import engine.move.arrive as arrive_module
 import engine.move.export as export_module
 import engine.move.steps as steps_module
+from engine.checkpoint.jobs import Copy
 from engine.core.beginning import Beginning
 from engine.core.core import Core
 from engine.core.handover import Handover
@@ -121,7 +122,7 @@ def _a_seal_that_is_not_undone(patch: Patch) -> None:
 @_mutant("given-up")
 def _damage_in_the_place_is_left_out(patch: Patch) -> None:
     """A record that does not check is not there, and nobody is told."""
-    patch.set(arrive_module, "Copy", type("Blind", (arrive_module.Copy,), {"why": None}))
+    patch.set(arrive_module, "Copy", type("Blind", (Copy,), {"why": None}))
 
 
 @_mutant("fsync")

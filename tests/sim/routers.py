@@ -19,6 +19,7 @@ from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.jobs import outcome
 from engine.core.keeper import SLICE_NS, Phase
+from engine.fs import Fs
 from engine.routers.router import RouterSpec
 from engine.topic.history import NotCached
 from engine.types import ConfigChanges, Discard, Durability, Match
@@ -121,7 +122,7 @@ class Net:
 
 def drive(
     core: Core,
-    disk: FakeDisk,
+    disk: Fs,
     clock: ManualClock,
     ms: float = 0.5,
     look: Callable[[], None] | None = None,
