@@ -75,6 +75,11 @@ class Salvage:
             for slot in slots:
                 drop(slot)
             return
+        if hole.type == FrameType.MOVE and slots:
+            self._report.append(
+                f"{where}: whether {names} has moved to another store is not known; look for TAKEN in the place before "
+                "anything is written"
+            )
         if hole.type == FrameType.DELETE and slots:
             self._report.append(f"{where}: records of {names} that this Delete took may be readable again")
         for slot in slots:

@@ -39,6 +39,11 @@ class DirectoryPlace(LocalSegmentStore):
         if fs.exists(LOCK_PATH):
             raise OSError(errno.EINVAL, "it is a data directory; name one that no daemon works in")
 
+    def _make(self, directory: str) -> None:
+        if directory in self._made and not self._fs.exists(directory):
+            self._made.clear()  # somebody has tidied up
+        super()._make(directory)
+
     def put_once(self, name: str, content: bytes, mine: str) -> bytes:
         fs, directory = self._fs, name.rpartition("/")[0]
         self._make(directory)

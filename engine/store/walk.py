@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.append import BadBody
+from engine.formats.attach import decode_attach_body
 from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.frame import (
     FRAME_ALIGN,
@@ -284,7 +285,7 @@ class ShardWalk:
                 return
             if header.type not in _KNOWN:
                 raise StoreForeign(self._newer(header))
-            if header.type == FrameType.CREATE:
+            if header.type in (FrameType.CREATE, FrameType.ATTACH):
                 self._learn(header, body)
             self.last_lsn = last = lsn
             self.end_lsn = self._at = end
@@ -302,6 +303,9 @@ class ShardWalk:
     def _learn(self, header: FrameHeader, body: bytes) -> None:
         """Remember a topic's name for messages."""
         try:
+            if header.type == FrameType.ATTACH:
+                self._names[header.topic_id] = decode_attach_body(body).image.name
+                return
             create = decode_control_body(FrameType.CREATE, body)
         except BadBody as error:
             path, offset = self.where(header.lsn)

@@ -78,6 +78,10 @@ class Watching(Replay):
                 self._topic_id = frame.topic_id
                 self._state = WhyGone.NEVER_WRITTEN.value
                 self._note(frame, "the topic was created")
+            elif frame.type == FrameType.ATTACH and self._is_ours(frame):
+                self._topic_id = frame.topic_id
+                self._state = state_of(self.catalog.by_id[frame.topic_id].topic, self._seq, None)[0]
+                self._note(frame, f"the topic came from another store: {self._state}")
             elif frame.topic_id and frame.topic_id == self._topic_id:
                 self._look(frame)
 

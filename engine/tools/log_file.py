@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from engine.formats.append import BadBody, decode_append_body
+from engine.formats.attach import decode_attach_body
 from engine.formats.control import CreateBody, decode_control_body
 from engine.formats.forward import decode_forward, decode_router_drop, decode_router_put
 from engine.formats.frame import (
@@ -140,8 +141,8 @@ class LogScan:
                 self._bad_body(at, header, bytes(buffer[start : start + total]))
             else:
                 self._good(at, header)
-                if header.type == FrameType.CREATE:
-                    self._learn(header.topic_id, body)
+                if header.type in (FrameType.CREATE, FrameType.ATTACH) and len(self.names) < TOPICS_MAX:
+                    self._learn(header, body)
                 yield LogFrame(at, header, body)
             last = lsn
             at += total
@@ -172,13 +173,16 @@ class LogScan:
             self.first_ts = min(self.first_ts or header.ts, header.ts)
             self.last_ts = max(self.last_ts, header.ts)
 
-    def _learn(self, topic_id: int, body: bytes) -> None:
+    def _learn(self, header: FrameHeader, body: bytes) -> None:
         try:
+            if header.type == FrameType.ATTACH:
+                self.names[header.topic_id] = decode_attach_body(body).image.name
+                return
             create = decode_control_body(FrameType.CREATE, body)
         except BadBody:
             return
-        if isinstance(create, CreateBody) and len(self.names) < TOPICS_MAX:
-            self.names[topic_id] = create.name
+        if isinstance(create, CreateBody):
+            self.names[header.topic_id] = create.name
 
     def _bad_body(self, offset: int, header: FrameHeader, frame: bytes) -> None:
         total = frame_len(header.body_len)
@@ -408,6 +412,8 @@ def describe(frame: LogFrame) -> str:
             decode_router_put(body)
         elif header.type == FrameType.ROUTER_DROP:
             decode_router_drop(body)
+        elif header.type == FrameType.ATTACH:
+            decode_attach_body(body)
         elif header.type not in (FrameType.LEASE, FrameType.DEAD_LETTER):
             decode_control_body(header.type, body)
     except BadBody as error:

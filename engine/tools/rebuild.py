@@ -198,6 +198,7 @@ class Rebuild:
         image: TopicImage = dump(topic, 0, 0, spans)
         image.quiet = True
         image.reserved = slot.reserved
+        image.move, image.moves = slot.moved, slot.moves
         image.segments = entries
         if slot.host is not None:
             image.queue = slot.host.queue.snapshot()
@@ -233,6 +234,7 @@ class Rebuild:
             epoch=catalog.epoch,
             shards=1,
             closed_names=sorted(name for name in catalog.closed_names if wanted(name)),
+            attached=sorted(catalog.attached),
             cuts=[ShardCut(shard=0, lsn=0)],
         )
 

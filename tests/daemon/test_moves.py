@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Code
-from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, post, records_of, request, start
+from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, post, request, start
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def held(daemon: DaemonProcess, topic: str) -> dict[int, Any]:
             return found
         assert answer.status == 200, answer
         page = answer.json
-        for record in records_of(page):
+        for record in page["records"]:
             assert record["$seq"] not in found
             found[record["$seq"]] = record["data"]
         from_seq = page["next_from_seq"]
