@@ -7,6 +7,7 @@ until the offer is in the log, a topic that was about to leave is simply here.
 
 from __future__ import annotations
 
+import errno
 import secrets
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.checkpoint.pin import Below, export_dir
 from engine.clock import OsClock
 from engine.core import Core, Ticket
-from engine.errors import Code, Refused, StoreError, TopicsError, Unavailable
+from engine.errors import Code, Refused, StoreError, TopicsError, Unavailable, invalid
 from engine.formats.moving import MoveBody, MoveState
 from engine.fs import Fs
 from engine.move.place import Place
@@ -140,7 +141,14 @@ class Handovers:
         """The place, opened by the first who needs it; in a thread."""
         place = self._places.get(where)
         if place is None:
-            place = self._places[where] = open_place(where)
+            try:
+                place = self._places[where] = open_place(where)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise invalid(f"{where} is no directory; make it first, or mount what it is on", "place") from error
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise invalid(f"{where} cannot be used: {error.strerror}", "place") from error
         return place
 
     def _pinned(self, export_id: str) -> Fs:

@@ -131,12 +131,13 @@ def check_place(place: str) -> str | None:
 
 
 def open_place(place: str) -> Place:
-    """A place that topics are moved through. Raises `OSError`."""
+    """A place that topics are moved through; a directory that is not there is not made, perhaps it is to be mounted.
+    Raises `OSError`."""
     if is_bucket(place):
         from topics_objects.s3 import S3Objects
 
         return BucketPlace(S3Objects(parse_bucket(place)), _pause)
-    fs = OsFs(place, create=True)
+    fs = OsFs(place)
     try:
         return DirectoryPlace(fs)
     except BaseException:
