@@ -1,5 +1,8 @@
 """The soak: mixed work on a real daemon, killed each minute (`make soak`, SOAK_SECONDS=600).
 
+Its disk fails now and then: syncs hang for a moment, there is no space, and before each third kill a sync fails, after
+which what is left of that life can only be read.
+
 It ends with one table and 0, or with what went wrong and 1. Checked are: nothing acked is lost, repeated or out of
 order in `memory`, `disk` and `fsync`, for every reader and once more at the end from the start; deleted records stay
 away and caps hold; memory and file descriptors of the daemon are as high at the end as in the beginning.
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.soak.client import Client, Daemon, Usage
-from tests.soak.roles import CAP_RECORDS, CAPPED, CLASSES, Book, Reader, everyone
+from tests.soak.roles import CAP_RECORDS, CAPPED, CLASSES, Book, Reader, everyone, fail
 
 KILL_SECONDS: Final = 60
 DESCRIPTORS_MORE_MAX: Final = 16
@@ -49,7 +52,7 @@ def main() -> int:
 
 
 def _soak(daemon: Daemon, seconds: float) -> int:
-    book = Book(daemon.socket)
+    book = Book(daemon.socket, daemon.faults)
     ready = daemon.start()
     client = Client(daemon.socket)
     for topic in CLASSES:
@@ -85,6 +88,8 @@ def _live_and_die(daemon: Daemon, book: Book, seconds: float, ready: float) -> l
     while (left := end - time.monotonic()) > life_seconds / 2:
         time.sleep(min(life_seconds, left))
         lives.append(Life(ready, daemon.usage()))
+        if len(lives) % 3 == 0:
+            fail(book, "sync", 1.0)
         daemon.kill()
         ready = daemon.start()
         acked = " ".join(f"{topic} {count:,}" for topic, count in book.acked.items())
@@ -140,6 +145,7 @@ def _report(book: Book, lives: list[Life], seconds: float) -> None:
     print(f"read: {', '.join(f'{who} {seq:,}' for who, seq in sorted(book.read.items()))}")
     print(f"asked again {book.retries}, streams broken off {book.cut_off}, deleted {book.deleted:,}", end="")
     print(f", tombstones {book.tombstones}")
+    print(f"the disk failed: {', '.join(f'{fault} {times}' for fault, times in sorted(book.failed.items()))}")
     for line in book.wrong[:20]:
         print(f"WRONG: {line}")
     print(f"wrong: {len(book.wrong)}")

@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple
 
 START_SECONDS_MAX: Final = 60
 ANSWER_SECONDS_MAX: Final = 40
+FAULTY: Final = Path(__file__).resolve().parents[1] / "daemon" / "faulty.py"
+"""The daemon on a disk that fails when it is told to."""
 
 
 class Answer(NamedTuple):
@@ -78,20 +80,24 @@ class Usage(NamedTuple):
 
 
 class Daemon:
-    """The real daemon on a directory, with a socket only."""
+    """The real daemon on a directory whose disk may fail, with a socket only."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self.socket = place / "topics.sock"
+        self.faults = place / "faults"
+        """Where files say how its disk fails (`tests/daemon/faulty.py`)."""
+        self.faults.mkdir()
         self._log = (place / "log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
         """Start, and wait until it is ready; returns the seconds that took."""
         began = time.monotonic()
-        command = [sys.executable, "-m", "topics_daemon.main", "--data-dir", str(self.place / "data")]
+        command = [sys.executable, str(FAULTY), "--data-dir", str(self.place / "data")]
         command += ["--socket", str(self.socket), "--port", "none"]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
+        environ = {**os.environ, "FAULTS": str(self.faults)}
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environ)
         while time.monotonic() - began < START_SECONDS_MAX:
             if self._process.poll() is not None:
                 raise RuntimeError(f"the daemon ended with {self._process.returncode}:\n{self.log()}")

@@ -1,4 +1,4 @@
-"""Who works on the daemon during a soak: writers, followers, watchers, a slow one, a deleter, a rude one.
+"""Who works on the daemon during a soak: writers, followers, watchers, a slow one, a deleter, a rude one, a bad disk.
 
 Each role is a thread with clients of its own. A writer counts: its records are `{"n": 0}`, `{"n": 1}`, …, and a batch
 is asked again with the same idempotency key until it is answered, so that a topic must hold every number once and in
@@ -33,8 +33,12 @@ FAILURES: Final = (OSError, http.client.HTTPException, ValueError)
 class Book:
     """What all roles share: when to end, what was acked, what went wrong. Lists and dicts only grow."""
 
-    def __init__(self, socket_path: Path) -> None:
+    def __init__(self, socket_path: Path, faults: Path) -> None:
         self.socket = socket_path
+        self.faults = faults
+        """Where files say how the disk fails."""
+        self.failed: dict[str, int] = {}
+        """How often it did."""
         self.over = threading.Event()
         self.wrong: list[str] = []
         self.acked: dict[str, int] = dict.fromkeys(CLASSES, 0)
@@ -60,7 +64,7 @@ class Book:
                 continue
             if answer.status < 300:
                 return answer.body
-            if answer.status not in (429, 503):
+            if answer.status not in (429, 503, 507):
                 self.complain(f"{method} {path} answered {answer.status} {answer.body}")
                 return None
             self.retries += 1
@@ -208,6 +212,28 @@ def be_rude(book: Book) -> None:
             continue
 
 
+def fail(book: Book, fault: str, seconds: float) -> None:
+    """Let the disk fail for a while."""
+    (book.faults / fault).touch()
+    book.over.wait(seconds)
+    (book.faults / fault).unlink()
+    book.failed[fault] = book.failed.get(fault, 0) + 1
+
+
+def be_a_bad_disk(book: Book) -> None:
+    """Now and then syncs hang for a moment, or there is no space."""
+    dice = random.Random("disk")
+    while not book.over.wait(dice.uniform(2, 6)):
+        fail(book, dice.choice(("hang", "space")), dice.uniform(0.2, 1.5))
+
+
+def keep(book: Book) -> None:
+    """Ask for checkpoints more often than the load does: history is sealed, what was deleted goes, logs are trimmed."""
+    client = Client(book.socket)
+    while not book.over.wait(7):
+        book.ask_until_answered(client, "POST", "/v0/admin/checkpoint", {})
+
+
 def everyone(book: Book) -> list[tuple[str, Callable[[], None]]]:
     """All roles of a soak by name."""
     roles: list[tuple[str, Callable[[], None]]] = []
@@ -217,4 +243,5 @@ def everyone(book: Book) -> list[tuple[str, Callable[[], None]]]:
     roles.append(("watch", partial(watch, book, "stream", 0)))
     roles.append(("watch slowly", partial(watch, book, "slow stream", 0.5)))
     roles += [("fill", partial(fill_capped, book)), ("delete", partial(delete, book)), ("rude", partial(be_rude, book))]
+    roles += [("disk", partial(be_a_bad_disk, book)), ("checkpoints", partial(keep, book))]
     return roles
