@@ -36,7 +36,7 @@ from topics_daemon.head import parse
 from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
 from topics_daemon.http2_head import Fields, as_head
 from topics_daemon.http2_request import Request, State
-from topics_daemon.listen import abort
+from topics_daemon.listen import abort, has_hung_up
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -111,6 +111,8 @@ class Connection(asyncio.Protocol):
         """Requests that something has happened to in this tick."""
         self._ending: dict[Request, None] = {}
         """Streams that end once everything is sent."""
+        self._has_said = True
+        """Whether something came in since it was last looked for an end behind it: the loop tells both one by one."""
         self._paused = False
         self._reading = True
         self._advance_due = False
@@ -134,6 +136,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing_s is not None:
             return
+        self._has_said = True
         self._inflow.feed(data, self.daemon.loop.time())
         if not self._advance_due:
             self._advance()
@@ -283,7 +286,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        return self._closing_s is not None or self.transport.is_closing()
+        if self._closing_s is not None or self.transport.is_closing():
+            return True
+        if self._has_said and not has_hung_up(self.transport):
+            # An end without further words is told by itself.
+            self._has_said = False
+        return self._has_said
 
     @property
     def partial(self) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
-from tests.daemon.kit2 import Client
+from tests.daemon.kit2 import Client, frame
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,12 @@ def end_abruptly(sock: socket.socket) -> None:
     sock.close()
 
 
+def end_with_words(sock: socket.socket) -> None:
+    """What a client of HTTP/2 does that gives the window of the last frame back: its end stands behind something."""
+    sock.sendall(frame(8, 0, 0, b"\0\0\0\1"))
+    sock.close()
+
+
 def halt(pid: int) -> None:
     """Stop a process, and wait until it stands still."""
     os.kill(pid, signal.SIGSTOP)
@@ -69,11 +75,19 @@ def halt(pid: int) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
-@pytest.mark.parametrize("hang_up", [socket.socket.close, end_abruptly], ids=["closed", "reset"])
+@pytest.mark.parametrize(
+    ("http2", "hang_up"),
+    [
+        (False, socket.socket.close),
+        (False, end_abruptly),
+        (True, socket.socket.close),
+        (True, end_abruptly),
+        (True, end_with_words),
+    ],
+)
 @pytest.mark.parametrize("first", ["write", "hang up"])
 def test_what_is_written_as_a_reader_hangs_up_waits_for_its_next_stream(
-    daemon: DaemonProcess, first: str, hang_up: Callable[[socket.socket], None], http2: bool
+    daemon: DaemonProcess, first: str, http2: bool, hang_up: Callable[[socket.socket], None]
 ) -> None:
     """The daemon stands still meanwhile, so it meets the write and the end of the stream in one turn of its loop."""
     name = f"{first.replace(' ', '-')}-{hang_up.__name__}-{http2}"
