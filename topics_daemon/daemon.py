@@ -563,6 +563,6 @@ class Daemon:
             self._moving.stop()
             self._moving = None
         workers = (self._keeping, self._syncer, self._filler)
-        hanging = [worker.name for worker in workers if worker is not None and not worker.stop(timeout_s)]
+        # What they bring back begins nothing new: nobody would run it.
         self._keeping = self._syncer = self._filler = None
-        return hanging
+        return [worker.name for worker in workers if worker is not None and not worker.stop(timeout_s)]

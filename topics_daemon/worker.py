@@ -44,6 +44,7 @@ class Worker:
         self._on_done = on_done
         self._on_bug = on_bug
         self._todo: deque[Job | None] = deque()
+        self._stopped = False
         self._done: deque[tuple[Job, BaseException | None]] = deque()
         self._go = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._back = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -54,6 +55,7 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Run `job` after those before it have begun."""
+        assert not self._stopped, f"a job for the {self.name}, which has ended"
         self._todo.append(job)
         os.eventfd_write(self._go, 1)
 
@@ -68,6 +70,7 @@ class Worker:
     def stop(self, timeout_s: float) -> bool:
         """End the threads once they have done what there is; False when one hangs (in a disk, say)."""
         until = time.monotonic() + timeout_s
+        self._stopped = True
         self._todo.extend([None] * len(self._threads))
         os.eventfd_write(self._go, len(self._threads))
         for thread in self._threads:

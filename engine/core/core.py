@@ -506,6 +506,7 @@ class Core(Reads):
         """
         if self.closing:
             return
+        assert self.wal.idle, "what is in flight was not handed back: it would be waited for without end"
         self.closing = True
         self.parking.clear(shutting_down())
         self.queues.shut()

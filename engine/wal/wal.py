@@ -399,11 +399,15 @@ class Wal:
         return encode_meta(Manifest(store_id=self._store_id.hex(), shards=list(self._entries.values())))
 
     @property
+    def idle(self) -> bool:
+        """Whether no sync and no chore is in flight."""
+        return self._chore is None and not any(shard.syncing for shard in self.shards)
+
+    @property
     def settled(self) -> bool:
         """Whether nothing is staged, unwritten, unsynced or in flight, and no shard has failed."""
-        return self._chore is None and all(
-            not shard.staged and not shard.syncing and shard.failed is None and shard.last_end <= shard.durable_lsn
-            for shard in self.shards
+        return self.idle and all(
+            not shard.staged and shard.failed is None and shard.last_end <= shard.durable_lsn for shard in self.shards
         )
 
     def close(self, fs: Fs) -> None:

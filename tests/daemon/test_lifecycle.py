@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ import pytest
 from tests.daemon.kit import Wire, clean_environment, daemon_process, post, records_of, request, start
 
 pytestmark = pytest.mark.slow
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def run(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -402,6 +411,28 @@ def test_a_disk_that_fails_during_the_start_is_74(tmp_path: Path, fault: str, co
     (tmp_path / fault).unlink()
     again = start(tmp_path)
     assert records_of(again.read("t")) == [1]
+    assert again.stop() == 0
+
+
+@pytest.mark.parametrize("records", [1, 100], ids=["small", "with a checkpoint"])
+def test_a_sync_that_ends_while_the_daemon_stops_is_followed_by_the_last_one(tmp_path: Path, records: int) -> None:
+    """A sync is under way and more waits for the next one: there was none, and the stop waited for it without end."""
+    environ = clean_environment(FAULTS=str(tmp_path))
+    daemon = start(tmp_path, environ=environ, launcher=Path(__file__).with_name("faulty.py"))
+    for _ in range(records):
+        daemon.write("t", "x" * 100_000)
+    (tmp_path / "hang").touch()
+    for _ in range(3):
+        daemon.write("t", "x")
+        wait_until((tmp_path / "hangs").exists)
+    daemon.process.terminate()
+    wait_until(lambda: '"stopping"' in daemon.log)
+    time.sleep(0.3)  # until its threads are waited for; less is no harm, it only shows less
+    (tmp_path / "hang").unlink()
+    assert daemon.process.wait(30) == 0
+    assert '"stopped"' in (tmp_path / "data" / "LOCK").read_text(), "in good order: all is synced"
+    again = start(tmp_path)
+    assert again.ask(request("GET", "/v0/topics/t")).json["count"] == records + 3
     assert again.stop() == 0
 
 
