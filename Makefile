@@ -3,8 +3,8 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-# More than the two cores that everything is sized for: half of the time tests wait, for daemons and their deadlines.
-JOBS ?= 3
+# Twice the two cores that everything is sized for: half of the time tests wait, for daemons and their deadlines.
+JOBS ?= 4
 # Compiled once, whatever the environment says of that: else each of a thousand daemons compiles itself, and each worker
 # rewrites the asserts of all tests.
 export PYTHONDONTWRITEBYTECODE =

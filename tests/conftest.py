@@ -64,7 +64,21 @@ def _nothing_leaves_this_machine() -> Iterator[None]:
     assert socket.socket is real_socket
 
 
-LONGEST = ("tests/spark", "tests/sim/test_routers.py", "tests/sim/test_crashes.py", "tests/sim/test_bites.py")
+LONGEST = (
+    "tests/spark",
+    "tests/sim/test_crashes.py",
+    "tests/docs/test_blocks.py",
+    "tests/cli/test_export.py",
+    "tests/cli/test_recipes.py",
+    "tests/cli/test_bites.py",
+    "tests/daemon/test_openapi.py",
+    "tests/segment/test_damage.py",
+    "tests/daemon/test_lifecycle.py",
+    "tests/queue/test_model_bites.py",
+    "tests/sim/test_routers.py",
+    "tests/cli/test_worker.py",
+    "tests/sim/test_bites.py",
+)
 """What would else be left alone at the end, the dearest first; all other files follow by their number of tests."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -176,9 +177,15 @@ def records(core: Core) -> Seen:
     return found
 
 
+@lru_cache(1 << 16)
+def stamped(line: bytes) -> tuple[int, int]:
+    """Time and value of a record. The same records are looked at after each change of the disk."""
+    record = json.loads(line)
+    return record["$ts"], record["data"]
+
+
 def data(line: bytes) -> int:
-    value: int = json.loads(line)["data"]
-    return value
+    return stamped(line)[1]
 
 
 def values(found: Seen, topic: str) -> list[int]:
@@ -189,10 +196,10 @@ def values(found: Seen, topic: str) -> list[int]:
 def check_order(found: Seen, told: Told, sources: dict[str, str]) -> None:
     """Times never fall, no value is there twice, and copies keep the order of their source."""
     for topic in {name for name, _ in found}:
-        lines = [json.loads(line) for (name, _), line in sorted(found.items()) if name == topic]
-        times = [line["$ts"] for line in lines]
+        lines = [stamped(line) for (name, _), line in sorted(found.items()) if name == topic]
+        times = [ts for ts, _ in lines]
         assert times == sorted(times), f"times of {topic} fall"
-        held = [line["data"] for line in lines]
+        held = [value for _, value in lines]
         assert len(set(held)) == len(held), f"{topic} holds a record twice: {held}"
     for dest, source in sources.items():
         place = {value: index for index, value in enumerate(values(found, source))}
