@@ -21,6 +21,7 @@ from tests.bench import (
     rows_bulk,
     rows_history,
     rows_http,
+    rows_ladder,
     rows_queue,
     rows_router,
     rows_sse,
@@ -66,6 +67,7 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
     yield from rows_queue.run_all([row for row in rows_queue.all_rows(options.records) if picked(row.name)], plan)
     yield from rows_router.run_all([fan for fan in rows_router.FANS if picked(rows_router.row_name(fan))], plan)
     yield from rows_start.run_all([name for name in rows_start.COMMANDS if picked(rows_start.row_name(name))], plan)
+    yield from rows_ladder.run_all([size for size in rows_ladder.SIZES if picked(rows_ladder.append_name(size))], plan)
     if "queue sizes" in picks:
         yield from rows_queue.run_sizes(QUEUE_SIZES, plan)
     if picked("load records"):

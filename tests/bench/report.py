@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tests.bench import pages
+from tests.bench import ladder, pages
 from tests.bench.figures import Row, Spread
 
 INTRODUCTION = (
@@ -133,11 +133,17 @@ def plot(rows: list[Row]) -> str:
 
 
 def save(rows: list[Row], directory: Path, loop_ms: list[float]) -> None:
-    """Write the three files and the pages made of them; `loop_ms` is what a fixed piece of Python took before each."""
+    """Write the three files and the pages made of them, for the size ladder its own; `loop_ms` is what a fixed piece of
+    Python took before each row."""
     directory.mkdir(parents=True, exist_ok=True)
     facts = machine()
     facts["load average"] = f"{os.getloadavg()[1]:.1f} (5 min, at the end; the bench alone makes about 1.5)"
     facts["a fixed Python loop, CPU ms"] = Spread.of(loop_ms).show() + "; the same instructions before every row"
+    if rungs := [row for row in rows if ladder.is_ladder(row)]:
+        ladder.save(rungs, facts, directory)
+    rows = [row for row in rows if not ladder.is_ladder(row)]
+    if not rows:
+        return
     document = {"machine": facts, "rows": [dataclasses.asdict(row) for row in rows]}
     (directory / "results.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     (directory / "README.md").write_text(markdown(rows, facts))

@@ -81,16 +81,16 @@ def chart(
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}, {escape(unit)}">']
     for tick in y_ticks:
         y = y_scale.at(tick)
-        parts.append(f'<path class=grid d="M{_LEFT} {y}H{WIDTH - _RIGHT}"/>')
-        parts.append(f'<text class=axis x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{brief(tick)}</text>')
+        parts.append(f'<path class="grid" d="M{_LEFT} {y}H{WIDTH - _RIGHT}"/>')
+        parts.append(f'<text class="axis" x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{brief(tick)}</text>')
     places = list(xs) if is_log else [tick for tick in ticks(xs[-1], 5) if tick <= xs[-1]]
     for place, x in enumerate(places):
         label = x_labels[place] if x_labels else brief(x) + (f" {x_unit}" if place == len(places) - 1 else "")
         anchor = "end" if x_scale.at(x) > WIDTH - 24 else "middle"
-        parts.append(f'<text class=axis x="{x_scale.at(x)}" y="{HEIGHT - 8}" text-anchor="{anchor}">{label}</text>')
+        parts.append(f'<text class="axis" x="{x_scale.at(x)}" y="{HEIGHT - 8}" text-anchor="{anchor}">{label}</text>')
     for moment, said in marks:
         x = x_scale.at(min(max(moment, 0.0), xs[-1]))
-        parts.append(f'<path class=mark d="M{x} {_TOP}V{HEIGHT - _BOTTOM}"><title>{escape(said)}</title></path>')
+        parts.append(f'<path class="mark" d="M{x} {_TOP}V{HEIGHT - _BOTTOM}"><title>{escape(said)}</title></path>')
     for place, (_, line) in enumerate(lines):
         parts.append(_path(place, xs, line, x_scale, y_scale, is_log=is_log))
     parts += _columns(xs, lines, x_scale, unit, x_unit)
@@ -132,5 +132,5 @@ def _columns(xs: Sequence[float], lines: Sequence[Line], scale: Scale, unit: str
         said = [f"{brief(x)} {x_unit}"]
         said += [f"{name}: {brief(line[place] or 0)} {unit}" for name, line in lines if line[place] is not None]
         box = f'x="{begin:.1f}" y="{_TOP}" width="{max(0.5, end - begin):.1f}" height="{HEIGHT - _TOP - _BOTTOM}"'
-        found.append(f"<rect class=column {box}><title>{escape(chr(10).join(said))}</title></rect>")
+        found.append(f'<rect class="column" {box}><title>{escape(chr(10).join(said))}</title></rect>')
     return found
