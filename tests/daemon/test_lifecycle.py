@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.kit import Wire, clean_environment, daemon_process, post, records_of, request, start
+from tests.daemon.kit import DaemonProcess, Wire, clean_environment, daemon_process, post, records_of, request, start
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,15 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def signalled(daemon: DaemonProcess, number: int = signal.SIGTERM) -> None:
+    """Send the first signal once all that was sent before has been read (what comes later was answered), and wait until
+    the daemon has seen it."""
+    for _ in range(3):
+        daemon.is_well()
+    daemon.process.send_signal(number)
+    wait_until(lambda: '"stopping"' in daemon.log)
 
 
 def run(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -200,10 +209,10 @@ def test_the_first_signal_lets_what_is_in_flight_end(tmp_path: Path) -> None:
     for _ in range(5):
         wires.append(daemon.wire())
         wires[-1].send(post("/v0/topics/t/diff", {"from_seq": head, "wait_ms": 30000}))
-    time.sleep(0.2)
     began = time.monotonic()
-    assert daemon.stop(signal.SIGINT) == 0
-    assert time.monotonic() - began < 5
+    signalled(daemon, signal.SIGINT)
+    assert daemon.process.wait(20) == 0
+    assert time.monotonic() - began < 20
     for wire in wires:
         assert wire.answer().json["records"] == []
         assert wire.closed()
@@ -215,10 +224,11 @@ def test_a_request_that_never_ends_does_not_hold_the_stop_beyond_the_drain_time(
     with daemon.wire() as wire:
         wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         wire.send(b"Content-Length: 100\r\n\r\n{")
-        time.sleep(0.1)
+        for _ in range(3):
+            daemon.is_well()
         began = time.monotonic()
         assert daemon.stop() == 0
-        assert 0.2 < time.monotonic() - began < 5
+        assert 0.2 < time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -228,9 +238,7 @@ def test_a_second_signal_ends_at_once_and_loses_nothing_acked(tmp_path: Path, nu
     with daemon.wire() as wire:
         wire.send(b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         wire.send(b"Content-Length: 100\r\n\r\n{")
-        time.sleep(0.1)
-        daemon.process.send_signal(number)
-        time.sleep(0.3)
+        signalled(daemon, number)
         assert daemon.stop(number) == code
     again = start(tmp_path)
     assert records_of(again.read("t")) == [1]
@@ -238,19 +246,17 @@ def test_a_second_signal_ends_at_once_and_loses_nothing_acked(tmp_path: Path, nu
 
 
 def test_new_requests_during_the_stop_are_503_shutting_down(tmp_path: Path) -> None:
-    daemon = start(tmp_path, "--drain-ms", "3000")
+    daemon = start(tmp_path, "--drain-ms", "10s")
     whole = post("/v0/topics/t", {"records": [{"data": 1}]})
     with daemon.wire() as wire:
         wire.send(whole[:-5])
-        time.sleep(0.1)
-        daemon.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        signalled(daemon)
         wire.send(whole[-5:])
         answer = wire.answer()
         assert (answer.status, answer.code) == (503, "shutting_down")
         assert answer.headers["retry-after"]
         assert wire.closed()
-    assert daemon.process.wait(10) == 0
+    assert daemon.process.wait(20) == 0
 
 
 def test_writes_under_way_at_a_stop_are_answered_or_not_there(tmp_path: Path) -> None:
