@@ -24,8 +24,8 @@ import msgspec
 from engine.clock import OsClock
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
-from engine.core.jobs import outcome
 from engine.core.reads import until_read
+from engine.core.tending import tend
 from engine.fs import OsFs
 from engine.limits import EngineSettings, Limits
 from engine.types import (
@@ -146,17 +146,4 @@ class Engine:
 
     def _tend(self) -> None:
         """Run the background work that is due, here and now."""
-        self.core.advance()
-        while self.core.route():
-            pass
-        for slot, read in list(self.core.forwarding.lacking.items()):
-            done = self.core.read_done(read, outcome(read, self._fs))
-            self.core.forwarding.again(slot, done.error)
-        while (job := self.core.sync_job()) is not None:
-            self.core.sync_done(job, outcome(job, self._fs))
-        while (chore := self.core.chore()) is not None:
-            self.core.chore_done(chore, outcome(chore, self._fs))
-        while self.core.keep_step():
-            pass
-        if (work := self.core.keep_job()) is not None:
-            self.core.keep_done(work, outcome(work, self._fs))
+        tend(self.core, self._fs)

@@ -100,6 +100,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Segments of a topic that stay on the local disk…"""
     hot_retain_bytes: int = 0
     """…and how many bytes of them, 0: no bound; the stricter of the two wins."""
+    cold_merge_min: int = 8
+    """So many small neighbours in the cold tier are joined into one; 0: none ever."""
     cache_bytes: int = 64 * MIB
     """Bound of the hot tails of all topics together."""
     on_corruption: OnCorruption = OnCorruption.ISOLATE

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from topics_cli.exits import usage
+
 if TYPE_CHECKING:
     from engine.tools.readonly import ReadOnlyFs
 
@@ -29,6 +31,16 @@ def with_tier(source: ReadOnlyFs, given: str | None) -> Any:
     seconds = int(deadline) / 1000 if deadline.isdigit() else DEADLINE_S
     usual = os.environ.get("TOPICS_COLD_URL") or os.environ.get("TOPICS_COLD_DIR")
     return tiered(source, given, usual, open_bucket, Patience(seconds))
+
+
+def tier_of(given: str | None, store_id: bytes) -> Any:
+    """The way to the cold tier of a store that is written to (a `ColdTier`)."""
+    from topics_objects.place import tier_at
+
+    place = given or os.environ.get("TOPICS_COLD_URL") or os.environ.get("TOPICS_COLD_DIR")
+    if not place:
+        raise usage("where is the cold tier?", "say --cold DIR, or --cold s3://bucket/prefix")
+    return tier_at(place, store_id, Patience(DEADLINE_S))
 
 
 class Patience:

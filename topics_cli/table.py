@@ -288,6 +288,26 @@ COMMANDS: dict[str, Command] = {
             examples=("topics fsck", "topics fsck /srv/topics -o ndjson"),
         ),
         Command(
+            "cold",
+            "The cold tier of a stopped store: join small segments (compact), remove what is nobody's (sweep).",
+            "topics_cli.commands.cold:cold",
+            arguments=(
+                Argument("ACTION", "What to do.", kind=CHOICE, choices=("compact", "sweep")),
+                Argument("DIR", "Data directory (TOPICS_DATA_DIR, ./topics-data).", required=False),
+            ),
+            options=(
+                Option("--min", NUMBER, "compact: so many small neighbours are joined (8).", metavar="N"),
+                _COLD,
+                _DRY_RUN,
+                _YES,
+                _JSON,
+            ),
+            examples=(
+                "topics cold compact /srv/topics --cold s3://history/topics --dry-run",
+                "topics cold sweep /srv/topics --cold /mnt/cold",
+            ),
+        ),
+        Command(
             "backup",
             "Copy what the daemon holds now, verified, into an empty directory.",
             "topics_cli.commands.backup:backup",

@@ -164,6 +164,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     _count("hot_retain_segments", _STORE.hot_retain_segments, "segments of a topic that are not moved"),
     _size("hot_retain_bytes", _STORE.hot_retain_bytes, "how many bytes of them; 0: no bound; the stricter wins", 0),
+    _count(
+        "cold_merge_min",
+        _STORE.cold_merge_min,
+        "so many small neighbours in the cold directory or bucket are joined into one; 0: none ever",
+        0,
+    ),
     _size("cache_bytes", _STORE.cache_bytes, "bound of the records kept in memory", MIB),
     _choice(
         "on_corruption",
@@ -321,6 +327,7 @@ class Config(msgspec.Struct, frozen=True):
             cold_tier=bool(self.cold_place),
             hot_retain_segments=self["hot_retain_segments"],
             hot_retain_bytes=self["hot_retain_bytes"],
+            cold_merge_min=self["cold_merge_min"],
             cache_bytes=self["cache_bytes"],
             on_corruption=OnCorruption(self["on_corruption"]),
             any_file_system=self["any_file_system"],

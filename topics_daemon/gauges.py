@@ -115,6 +115,11 @@ METERS: Final[tuple[Meter, ...]] = (
         "op",
     ),
     _counter("cold_moved_total", "Segments that were moved to the cold tier since the start."),
+    _counter("cold_merges_total", "Segments of the cold tier that were made of small ones since the start."),
+    _counter("cold_merged_total", "Small segments that were joined for that."),
+    _counter("cold_merged_bytes_total", "Bytes of records that were read for that."),
+    _gauge("cold_merges_left", "Segments that are still to be made until the next checkpoint."),
+    _counter("cold_swept_total", "Files of the cold tier that a crash had left there, and that were removed."),
     _gauge("cold_failing", "Whether the cold tier does not take what it is given."),
     _counter("moves_total", "Detaches, cancels and attaches that ended well since the start, by operation.", "op"),
     _counter("moves_failed_total", "How many were refused or failed.", "op"),
@@ -389,6 +394,11 @@ def _put_cold(page: _Page, daemon: Daemon, core: Core) -> None:
     for op, count in failed.items():
         page.put("topics_cold_failures_total", count, op=op)
     page.put("topics_cold_moved_total", mover.moved)
+    page.put("topics_cold_merges_total", mover.merges.made)
+    page.put("topics_cold_merged_total", mover.merges.joined)
+    page.put("topics_cold_merged_bytes_total", mover.merges.bytes)
+    page.put("topics_cold_merges_left", mover.merges.left)
+    page.put("topics_cold_swept_total", mover.swept)
     page.put("topics_cold_failing", int(mover.problem is not None))
 
 

@@ -53,6 +53,8 @@ function __topics_read
             set -a valued --source --dest --tag --start --preserve-node --preserve-tag --create-dest --allow-cycle
         case fsck
             set -a valued --max-time --subset --cold
+        case cold
+            set -a valued --min --cold
         case backup
             set -a valued --to --topic --cold
         case restore
@@ -146,6 +148,7 @@ complete -c topics -n __topics_wants_command -a cursor -d 'Places of readers tha
 complete -c topics -n __topics_wants_command -a router -d 'Copying from topic to topic: ls, info, create, set, drop.'
 complete -c topics -n __topics_wants_command -a errors -d 'What exit codes and error codes mean.'
 complete -c topics -n __topics_wants_command -a fsck -d 'Check a store, to its last byte; nothing is written.'
+complete -c topics -n __topics_wants_command -a cold -d 'The cold tier of a stopped store: join small segments (compact), remove what is nobody\'s (sweep).'
 complete -c topics -n __topics_wants_command -a backup -d 'Copy what the daemon holds now, verified, into an empty directory.'
 complete -c topics -n __topics_wants_command -a restore -d 'Make a store of a backup; nothing that its manifest does not vouch for gets in.'
 complete -c topics -n __topics_wants_command -a detach -d 'Seal a topic and offer it, so that another daemon can take it over.'
@@ -331,6 +334,13 @@ complete -c topics -n '__topics_in fsck' -l subset -d 'Only the payloads of each
 complete -c topics -n '__topics_in fsck' -l cold -d 'The store\'s cold tier: a directory, or s3://… (TOPICS_COLD_DIR or _URL, or what the pin says).' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in fsck' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at fsck 0' -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in cold' -l min -d 'compact: so many small neighbours are joined (8).' -x
+complete -c topics -n '__topics_in cold' -l cold -d 'The store\'s cold tier: a directory, or s3://… (TOPICS_COLD_DIR or _URL, or what the pin says).' -x -a '(__fish_complete_directories)'
+complete -c topics -n '__topics_in cold' -l dry-run -d 'Show what would be done; do nothing.'
+complete -c topics -n '__topics_in cold' -s y -l yes -d 'Do not ask.'
+complete -c topics -n '__topics_in cold' -l json -d 'Short for -o json.'
+complete -c topics -n '__topics_at cold 0' -a 'compact sweep'
+complete -c topics -n '__topics_at cold 1' -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in backup' -l to -d 'Where the backup goes: empty, or not there yet.' -x -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in backup' -l topic -d 'Only this topic.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in backup' -l cold -d 'The store\'s cold tier: a directory, or s3://… (TOPICS_COLD_DIR or _URL, or what the pin says).' -x -a '(__fish_complete_directories)'

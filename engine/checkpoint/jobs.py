@@ -14,7 +14,8 @@ from xxhash import xxh3_64
 
 from engine.checkpoint.files import TailsUse
 from engine.checkpoint.pin import PinJob, UnpinJob
-from engine.checkpoint.sources import Readers, Source
+from engine.checkpoint.plan import Group
+from engine.checkpoint.sources import Readers, Source, source_of
 from engine.formats.snapshot import (
     META_DIR,
     BadSnapshot,
@@ -73,6 +74,15 @@ class Copy:
         self.segment: Segment | None = None
         self.tags: TagSet | None = None
         self.damage: list[DamagedSegment | DamagedFrames] = []
+
+    @classmethod
+    def of(cls, topic: Topic, group: Group) -> Copy:
+        """A copy of the blocks as they are now, which keep their bounds until it is let go of."""
+        for block in group.blocks:
+            if block.open:
+                block.close()
+            block.sealing = True
+        return cls(topic, group.blocks, [source_of(topic, block) for block in group.blocks])
 
     @property
     def why(self) -> str | None:

@@ -5,12 +5,13 @@ bytes, into a new segment, which takes the place of the old ones like that of bl
 neither kept snapshot names them. So every step may be cut off and done again: before the switch the new files are
 leftovers, after it the old ones are.
 
-Pure. Segments in the cold tier are left alone: nothing but a read of a record may wait for it.
+Those in the cold tier are joined by themselves, and off the road (engine/core/merging.py): a checkpoint must not wait
+for it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from engine.checkpoint.plan import HOLE_MAX, Group, has_own_files
@@ -45,15 +46,38 @@ def to_rewrite(blocks: Sequence[Block], settings: EngineSettings) -> list[Group]
     return [Group(group) for run in _candidates(blocks, settings) for group in _cut(run, settings) if _pays(group)]
 
 
+def to_merge(blocks: Sequence[Block], settings: EngineSettings) -> list[Group]:
+    """The groups of a topic's blocks in the cold tier that are each to become one object: small neighbours, so many
+    that it pays to read them again."""
+    if not settings.cold_merge_min:
+        return []
+    runs = _runs(blocks, lambda block: _may_merge(block) and _is_small(block, settings))
+    groups = [group for run in runs for group in _cut(run, settings)]
+    return [Group(group) for group in groups if len(group) >= max(settings.cold_merge_min, 2)]
+
+
+def _may_merge(block: Block) -> bool:
+    segment = block.segment
+    return segment is not None and segment.cold and not (block.sealing or segment.bad) and block.live > 0
+
+
 def _candidates(blocks: Sequence[Block], settings: EngineSettings) -> Iterator[list[Block]]:
     """Neighbours that may be joined: mostly dead, worn, or small."""
+    return _runs(
+        blocks,
+        lambda block: _may_move(block) and (is_mostly_dead(block) or _is_worn(block) or _is_small(block, settings)),
+    )
+
+
+def _runs(blocks: Sequence[Block], takes_part: Callable[[Block], bool]) -> Iterator[list[Block]]:
+    """Neighbours of which each takes part, with no hole of many seqs between them."""
     run: list[Block] = []
     for block in blocks:
-        takes_part = _may_move(block) and (is_mostly_dead(block) or _is_worn(block) or _is_small(block, settings))
-        if run and (not takes_part or block.first_seq - run[-1].last_seq > HOLE_MAX):
+        takes = takes_part(block)
+        if run and (not takes or block.first_seq - run[-1].last_seq > HOLE_MAX):
             yield run
             run = []
-        if takes_part:
+        if takes:
             run.append(block)
     if run:
         yield run

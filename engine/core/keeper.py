@@ -23,9 +23,9 @@ from typing import Final
 from engine.checkpoint.files import Files
 from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
 from engine.checkpoint.pin import PinJob, UnpinJob
-from engine.checkpoint.plan import Group, has_own_files, to_seal, to_tails
+from engine.checkpoint.plan import has_own_files, to_seal, to_tails
 from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
-from engine.checkpoint.sources import Readers, source_of
+from engine.checkpoint.sources import Readers
 from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.commit import Commit
@@ -43,7 +43,6 @@ from engine.segment.segment import Segment
 from engine.store.recovery import OpenedStore
 from engine.topic.block import Block
 from engine.topic.damaged import DamagedFrames
-from engine.topic.state import Topic
 from engine.types import CheckpointDone
 from engine.wal.wal import Wal
 
@@ -93,7 +92,7 @@ class Keeper:
         self._clock = clock
         self._settings = settings
         self._store_id = opened.store_id
-        self.mover = Mover(catalog, settings)
+        self.mover = Mover(catalog, settings, opened, self.damage)
         self._gone_cold: list[Segment] = []
         """Segments that were moved to the cold tier, and of which no snapshot says so yet."""
         self._durable: set[str] = set()
@@ -273,6 +272,8 @@ class Keeper:
     def _begin(self, now_ms: int) -> None:
         self._number += 1
         self._gone_cold += self.mover.take()
+        for work in self.mover.merges.take():
+            self.mover.switched(work, None if self._switch([work.copy]) else self._number)
         self._answering, self._asked = self._asked, []
         self._forced = False
         self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
@@ -323,11 +324,11 @@ class Keeper:
             blocks = slot.topic.tail.blocks
             if slot.visible and blocks and not has_own_files(blocks[-1]):
                 for group in to_seal(blocks, settings, now_ms, everything=slot.moved is not None):
-                    self._copies.append(self._copy(slot.topic, group))
+                    self._copies.append(Copy.of(slot.topic, group))
                     self._copied_bytes += group.size
             if slot.visible and self._rewritten < REWRITE_BYTES:
                 for group in to_rewrite(blocks, settings):
-                    self._copies.append(self._copy(slot.topic, group))
+                    self._copies.append(Copy.of(slot.topic, group))
                     self._copied_bytes += group.size
                     self._rewritten += group.size
             if self._copied_bytes >= SEAL_BYTES or self._clock.boot_ns() >= until_ns:
@@ -365,14 +366,6 @@ class Keeper:
             if shard.retired or shard.cut_lsn < shard.current.log.first_lsn:
                 book.wanted, ready = True, False
         return ready
-
-    @staticmethod
-    def _copy(topic: Topic, group: Group) -> Copy:
-        for block in group.blocks:
-            if block.open:
-                block.close()
-            block.sealing = True
-        return Copy(topic, group.blocks, [source_of(topic, block) for block in group.blocks])
 
     def _switch(self, copies: Iterable[Copy]) -> list[Copy]:
         """Put what was written in the place of the blocks that it was copied from; those where that cannot be."""
@@ -445,7 +438,7 @@ class Keeper:
         # Short islands of records before a hole stay in the tails when what comes after is sealed.
         taken = [block for block in slot.topic.tail.blocks if block.segment is not None or id(block) in loose]
         for group in to_tails(taken, self._settings, self._files.is_worn):
-            copy = self._copy(slot.topic, group)
+            copy = Copy.of(slot.topic, group)
             live, size = sum(block.live for block in group.blocks), sum(block.live_bytes for block in group.blocks)
             replaces = [block.segment for block in group.blocks if block.segment is not None]
             self._pieces.append(Piece(found, copy, live, size, replaces))
@@ -548,7 +541,7 @@ class Keeper:
         self._remove_superfluous()
         if self._sweeps and len(self._kept) == 2 and self._kept[0][0] > self._first:
             self.mover.sweep()
-        self.mover.plan()
+        self.mover.plan(self._number)
         answering, self._answering = self._answering, []
         for ticket in answering:
             ticket.complete(self.last)

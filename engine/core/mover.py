@@ -13,18 +13,27 @@ in between leaves a file behind; so the tier is looked through once, as soon as 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+from engine.checkpoint.merge import MergeJob
 from engine.core.catalog import Catalog
+from engine.core.merging import Merges
+from engine.formats.manifest import BadMeta, decode_meta
+from engine.formats.work import WORK_BYTES_MAX, WORK_DIR, Work, parse_work_name
 from engine.fs import Fs
 from engine.limits import EngineSettings
+from engine.segment.reader import DamagedSegment
 from engine.segment.segment import TOPICS_DIR, Segment, parse_segment_path
-from engine.segment.tiers import TMP, TieredFs, copy_to
+from engine.segment.tiers import TMP, ColdMissingError, ColdTier, TieredFs, copy_to
+from engine.store.recovery import OpenedStore
 from engine.topic.block import Block
+from engine.topic.damaged import DamagedFrames
 
 SWEPT_MAX: Final = 1024
 """Names in the tier that are looked at in one go."""
+WORKS_MAX: Final = 1024
+"""Works in the tier that are looked at; the next process finds the rest."""
 PLANNED_MAX: Final = 1024
 """Segments that are planned at once; the next plan finds the rest."""
 PAUSE_MS_MIN: Final = 1_000
@@ -84,38 +93,75 @@ class DropJob:
 
 
 class SweepJob:
-    """List files in the tier that come after a path, in the order of their paths. Raises `OSError`."""
+    """List works, and then files in the tier that come after a path, in the order of their paths. Raises `OSError`.
+
+    found       files of segments
+    works       path → number and content of works; None for one that does not check
+    after       changes: behind which path the next one goes on
+    finished    whether there are no more
+    """
 
     op: Final = "list"
 
     def __init__(self, after: str) -> None:
         self.after = after
         self.found: list[str] = []
+        self.works: dict[str, tuple[int, Work | None]] = {}
         self.finished = False
-        """Whether there are no more."""
 
     def run(self, fs: Fs) -> None:
         tier = _tier_of(fs).tier
+        if not self.after:
+            self.works = works_in(tier)
         begun = self.after.rpartition("/")[0]
         for name in sorted(tier.list(TOPICS_DIR)):
             directory = f"{TOPICS_DIR}/{name}"
             if directory < begun:
                 continue
             paths = sorted(f"{directory}/{file}" for file in tier.list(directory))
+            if any(parse_segment_path(path.removesuffix(TMP)) is None for path in paths):
+                continue  # somebody has put something there that is not ours to judge
             self.found += [path for path in paths if path > self.after]
             if len(self.found) > SWEPT_MAX:
                 del self.found[SWEPT_MAX:]
+                self.after = self.found[-1]
                 return
         self.finished = True
 
 
-MoverJob = MoveJob | DropJob | SweepJob
+def works_in(tier: ColdTier) -> dict[str, tuple[int, Work | None]]:
+    """The works in a tier: number and content by their paths; None for one that does not check. Raises `ColdError`."""
+    works: dict[str, tuple[int, Work | None]] = {}
+    for name in sorted(tier.list(WORK_DIR))[:WORKS_MAX]:
+        parsed, path = parse_work_name(name), f"{WORK_DIR}/{name}"
+        if parsed is None:
+            continue
+        work = None
+        try:
+            if not name.endswith(TMP):
+                work = decode_meta(tier.get_range(path, 0, WORK_BYTES_MAX), Work)
+        except BadMeta:
+            pass
+        except ColdMissingError:
+            continue  # its owner has removed it meanwhile
+        works[path] = parsed[2], work
+    return works
+
+
+MoverJob = MoveJob | MergeJob | DropJob | SweepJob
 
 
 class Mover:
     """What moves, of one store; owned by the loop."""
 
-    def __init__(self, catalog: Catalog, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: EngineSettings,
+        opened: OpenedStore,
+        damage: list[DamagedSegment | DamagedFrames],
+    ) -> None:
+        """`damage` gets what its jobs meet when they read."""
         self.problem: str | None = None
         """Why the tier does not take what it is given; None when it does."""
         self.moved = 0
@@ -125,7 +171,10 @@ class Mover:
         self.failed = {"put": 0, "delete": 0, "list": 0}
         """How many of them failed."""
         self.swept = 0
-        """Files in the tier that nobody knew, which a crash had left there."""
+        """Files in the tier that nobody knew, which a crash had left there…"""
+        self.orphans: list[str] = []
+        """…the last of them, and works that nobody ended."""
+        self.merges = Merges(catalog, settings, opened, damage)
         self._catalog = catalog
         self._settings = settings
         self._planned: list[Segment] = []
@@ -146,8 +195,8 @@ class Mover:
 
     @property
     def waits(self) -> bool:
-        """Whether something was moved that no snapshot says yet."""
-        return bool(self._waiting)
+        """Whether something was moved or joined that no snapshot says yet."""
+        return bool(self._waiting) or self.merges.waits
 
     @property
     def failures(self) -> int:
@@ -156,17 +205,20 @@ class Mover:
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> None:
-        """Look for what is to be moved; cheap, once after each checkpoint."""
+    def plan(self, number: int) -> None:
+        """Look for what is to be moved or joined; cheap, once after each checkpoint, which has this number."""
         if not self._settings.cold_tier:
             return
+        self.merges.plan(number)
         busy = {*map(id, self._waiting)}
         if isinstance(self._running, MoveJob):
             busy.add(id(self._running.segment))
         self._planned = []
         for slot in self._catalog.by_id.values():
             blocks = slot.topic.tail.blocks
-            self._used = self._used or any(block.segment is not None and block.segment.cold for block in blocks)
+            if any(block.segment is not None and block.segment.cold for block in blocks):
+                self._used = True
+                self.merges.plan_for(slot)
             self._planned += [one for one in to_move(blocks, self._settings) if id(one) not in busy]
             if len(self._planned) >= PLANNED_MAX:
                 break
@@ -184,10 +236,10 @@ class Mover:
             if self._is_current(segment) and not segment.cold:
                 self._running = MoveJob(segment, may_begin=not self._used)
                 return self._running
-        if self._sweep is not None and self._used:
+        self._running = self.merges.job(now_ms)
+        if self._running is None and self._sweep is not None and self._used:
             self._running = SweepJob(self._sweep)
-            return self._running
-        return None
+        return self._running
 
     def done(self, job: MoverJob, error: OSError | None, now_ms: int) -> None:
         """The outcome of a job."""
@@ -201,20 +253,34 @@ class Mover:
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
             if isinstance(job, MoveJob):
                 self._planned.append(job.segment)
+            elif isinstance(job, MergeJob):
+                self._dropping += self.merges.failed(job, error)
             return
         self.problem = None
         self._pause_ms = PAUSE_MS_MIN
         if isinstance(job, DropJob):
             self._dropping = self._dropping[len(job.paths) :]
+        elif isinstance(job, MergeJob):
+            self.merges.done(job)
         elif isinstance(job, SweepJob):
-            orphans = self._orphans(job.found)
-            self.swept += len(orphans)
-            self._dropping += orphans
-            self._sweep = None if job.finished else job.found[-1]
+            self._swept_some(job)
         else:
             self._used = True
             self.moved += 1
             self._waiting.append(job.segment)
+
+    def _swept_some(self, job: SweepJob) -> None:
+        """Remove what is nobody's of what was found."""
+        found, known = list(job.found), self.merges.known()
+        left = [path for path in job.works if path not in known]
+        for path in left:
+            found += self.merges.found(path, *job.works[path])
+        orphans = self._orphans(dict.fromkeys(found))
+        self.swept += len(orphans)
+        self._dropping += orphans
+        self.orphans = [*self.orphans, *orphans, *left][-SWEPT_MAX:]
+        self._dropping += self.merges.release(self._oldest, self._held.values())
+        self._sweep = None if job.finished else job.after
 
     def _is_current(self, segment: Segment) -> bool:
         slot = self._catalog.by_id.get(segment.topic_id)
@@ -258,6 +324,12 @@ class Mover:
             else:
                 self._dropping += paths
         self._drops = kept
+        self._dropping += self.merges.release(oldest, self._held.values())
+
+    def switched(self, job: MergeJob, absent_from: int | None) -> None:
+        """What a merge has made stands in its place, and no snapshot from a number on names what was there; None: it
+        could not."""
+        self._dropping += self.merges.ended(job, absent_from or 0, absent_from is None)
 
     # -- what a crash has left -----------------------------------------------------------------------------------------
 
@@ -267,9 +339,10 @@ class Mover:
         if not self._swept:
             self._swept, self._sweep = True, ""
 
-    def _orphans(self, paths: Sequence[str]) -> list[str]:
+    def _orphans(self, paths: Iterable[str]) -> list[str]:
         """Those that no topic has, no snapshot can name, and no pin holds."""
         known = {path for _, dropped in self._drops for path in dropped}
+        known |= self.merges.known()
         known.update(self._dropping, *self._held.values(), *(one.paths() for one in self._waiting))
         return [path for path in paths if path not in known and self._is_nobodys(path)]
 

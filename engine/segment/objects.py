@@ -195,7 +195,7 @@ class ObjectSegmentStore:
 
     # -- what a SegmentStore does --------------------------------------------------------------------------------------
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Keep an object. `pieces` are gone through anew for each attempt, so an iterator is kept as a list."""
         again = list(pieces) if iter(pieces) is pieces else pieces
 
@@ -218,6 +218,17 @@ class ObjectSegmentStore:
             return size
 
         self._requests.add(Op.PUT, 0, size=self._ask(Op.PUT, name, call))
+
+    def make(self, name: str, content: bytes) -> None:
+        try:
+            self._ask(Op.PUT, name, lambda: self._objects.put(name, content, new=True))
+        except FileExistsError:
+            pass  # somebody was faster, perhaps an attempt of ours whose answer got lost
+        else:
+            self._requests.add(Op.PUT, 0, size=len(content))
+        # Read again: a server that knows no conditional put has let the later one win.
+        if self.get_range(name, 0, len(content) + 1) != content:
+            raise FileExistsError(name)
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
         def call() -> bytes:
@@ -272,9 +283,9 @@ class ObjectSegmentStore:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _in_parts(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The same bytes in parts of `PART_BYTES`, of which the last is shorter."""
-    held: list[bytes] = []
+    held: list[bytes | memoryview] = []
     size = 0
     for piece in pieces:
         while size + len(piece) >= PART_BYTES:

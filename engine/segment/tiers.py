@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol, TypeVar
 
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, parse_file_header
 from engine.formats.manifest import LOCK_PATH, STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
@@ -80,9 +80,14 @@ class SegmentStore(Protocol):
         """How much of a large file is best asked for at once."""
         ...
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Keep a file, whole or not at all, and durably; one of that name is replaced. `pieces` may be gone through
         more than once."""
+        ...
+
+    def make(self, name: str, content: bytes) -> None:
+        """Keep a small file of a name that nobody has yet. Raises `FileExistsError` when somebody has it, be it since
+        just now: one alone succeeds. `content` says who that is, so that no two give the same."""
         ...
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
@@ -144,10 +149,26 @@ class LocalSegmentStore:
             raise ColdError("its directory is not empty and has no STORE file")
         replace_file(fs, STORE_PATH, owned_by(store_id))
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
-        fs, directory = self._fs, name.rpartition("/")[0]
-        self._make(directory)
+    def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         temporary = name + TMP
+        self._write(temporary, pieces)
+        self._fs.rename(temporary, name)
+        self._fs.fsync_dir(name.rpartition("/")[0])
+
+    def make(self, name: str, content: bytes) -> None:
+        # No two write to one temporary file: what they have to say differs.
+        temporary = f"{name}.{xxh3_64_hexdigest(content)}{TMP}"
+        self._write(temporary, (content,))
+        try:
+            self._fs.link(temporary, name)
+        finally:
+            self._fs.unlink(temporary)
+        self._fs.fsync_dir(name.rpartition("/")[0])
+
+    def _write(self, temporary: str, pieces: Iterable[bytes | memoryview]) -> None:
+        """Write a new file, and sync all but its name."""
+        fs = self._fs
+        self._make(temporary.rpartition("/")[0])
         if fs.exists(temporary):
             fs.unlink(temporary)
         handle = fs.open(temporary, OpenMode.CREATE)
@@ -159,8 +180,6 @@ class LocalSegmentStore:
             fs.fdatasync(handle)
         finally:
             fs.close(handle)
-        fs.rename(temporary, name)
-        fs.fsync_dir(directory)
 
     def _make(self, directory: str) -> None:
         """Make a directory and those above it, durably."""
@@ -238,9 +257,21 @@ class ColdTier:
         """Length of a file. Raises `ColdError`."""
         return self._ask(name, lambda store: store.size(name))
 
+    def exists(self, name: str) -> bool:
+        """Whether a file is there. Raises `ColdError`."""
+        return self._ask(name, lambda store: store.exists(name))
+
     def list(self, prefix: str) -> list[str]:
         """The names in a directory. Raises `ColdError`."""
         return self._ask(prefix, lambda store: store.list(prefix))
+
+    def make(self, name: str, content: bytes) -> None:
+        """Keep a small file that nobody has yet. Raises `FileExistsError`, `ColdError`."""
+        self._ask(name, lambda store: store.make(name, content))
+
+    def put(self, name: str, pieces: Sequence[bytes | memoryview]) -> None:
+        """Keep a file. Raises `ColdError`."""
+        self._ask(name, lambda store: store.put(name, pieces))
 
     def delete(self, name: str) -> None:
         """Remove a file. Raises `ColdError`."""
@@ -250,7 +281,7 @@ class ColdTier:
         store = self.store()
         try:
             return self._call(lambda: ask(store))
-        except ColdError:
+        except (ColdError, FileExistsError):
             raise
         except FileNotFoundError as error:
             raise ColdMissingError(f"{name} is not there") from error
@@ -300,13 +331,9 @@ def copy_to(tier: ColdTier, fs: Fs, path: str, *, may_begin: bool) -> None:
     handle = fs.open(path, OpenMode.READ)
     try:
         source = _Pieces(fs, handle)
-        size, each = source.size, store.piece_bytes
         try:
             store.put(path, source)
-            found = xxh3_64()
-            for offset in range(0, size, each):
-                found.update(store.get_range(path, offset, min(each, size - offset)))
-            same = store.size(path) == size and found.intdigest() == source.digest
+            same = _digest_of(store, path, source.size) == source.digest
         except OSError as error:
             if source.failure is not None:
                 raise source.failure from None
@@ -315,6 +342,28 @@ def copy_to(tier: ColdTier, fs: Fs, path: str, *, may_begin: bool) -> None:
             raise ColdError(f"{path}: what was written does not read back")
     finally:
         fs.close(handle)
+
+
+def put_to(tier: ColdTier, path: str, pieces: Sequence[bytes | memoryview]) -> None:
+    """Write a file of the tier, and read it back. Raises `ColdError`."""
+    digest = xxh3_64()
+    for piece in pieces:
+        digest.update(piece)
+    tier.put(path, pieces)
+    try:
+        same = _digest_of(tier.store(), path, sum(map(len, pieces))) == digest.intdigest()
+    except OSError as error:
+        raise ColdError(f"{path}: {error.strerror or error}") from error
+    if not same:
+        raise ColdError(f"{path}: what was written does not read back")
+
+
+def _digest_of(store: SegmentStore, path: str, size: int) -> int | None:
+    """The XXH3-64 of a file of the tier; None when it has another size. Raises `OSError`."""
+    digest, each = xxh3_64(), store.piece_bytes
+    for offset in range(0, size, each):
+        digest.update(store.get_range(path, offset, min(each, size - offset)))
+    return digest.intdigest() if store.size(path) == size else None
 
 
 class TieredFs:

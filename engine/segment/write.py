@@ -7,7 +7,7 @@ removed as far as possible, what cannot be removed is a leftover that nothing na
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from xxhash import xxh3_64
@@ -35,25 +35,34 @@ def write_segment(
     Raises `OSError`: nothing counts then.
     """
     segment = segment_of(built.info, number, 0)
-    directory = topic_dir(segment.topic_id)
-    _make_directories(fs, directory, set() if durable is None else durable)
-    check = _check_bytes(built)
-    files: list[tuple[str, FileKind, Sequence[Buffer]]] = [
-        (segment.data_path, FileKind.SEGMENT_DATA, (*built.data, check)),
+    write_files(fs, segment, files_of(store_id, now_ms, segment, built), set() if durable is None else durable)
+    return segment
+
+
+def files_of(store_id: bytes, now_ms: int, segment: Segment, built: Built) -> dict[str, Sequence[Buffer]]:
+    """The content of a segment's files by their paths."""
+    found: list[tuple[str, FileKind, Sequence[Buffer]]] = [
+        (segment.data_path, FileKind.SEGMENT_DATA, (*built.data, _check_bytes(built))),
         (segment.idx_path, FileKind.SEGMENT_INDEX, (built.index,)),
     ]
     if built.tags is not None:
-        files.append((segment.tags_path, FileKind.SEGMENT_TAGS, (built.tags,)))
+        found.append((segment.tags_path, FileKind.SEGMENT_TAGS, (built.tags,)))
+    place = (store_id, segment.topic_id, segment.first_seq, now_ms)
+    return {path: (_header(kind, segment.number, *place), *content) for path, kind, content in found}
+
+
+def write_files(fs: Fs, segment: Segment, files: Mapping[str, Sequence[Buffer]], durable: set[str]) -> None:
+    """Write files of a segment, durably, their names included. Raises `OSError`: what was written is gone again."""
+    directory = topic_dir(segment.topic_id)
+    _make_directories(fs, directory, durable)
     made: list[str] = []
     try:
-        for path, kind, content in files:
-            header = _header(kind, number, store_id, segment.topic_id, segment.first_seq, now_ms)
-            _write_file(fs, path, (header, *content), made)
+        for path, content in files.items():
+            _write_file(fs, path, content, made)
         fs.fsync_dir(directory)
     except OSError:
         remove(fs, made)
         raise
-    return segment
 
 
 def _make_directories(fs: Fs, directory: str, durable: set[str]) -> None:
@@ -114,17 +123,18 @@ def _write_file(fs: Fs, path: str, buffers: Sequence[Buffer], made: list[str]) -
     handle = fs.open(path, OpenMode.CREATE)
     made.append(path)
     try:
-        write_whole(fs, handle, [_flat(buffer) for buffer in buffers], 0)
+        write_whole(fs, handle, [flat_of(buffer) for buffer in buffers], 0)
         fs.fdatasync(handle)
         digest = xxh3_64()
         for buffer in buffers:
-            digest.update(_flat(buffer))
+            digest.update(flat_of(buffer))
         read_back(fs, handle, path, sum(map(len, buffers)), digest.intdigest())
     finally:
         fs.close(handle)
 
 
-def _flat(buffer: Buffer) -> bytes | memoryview:
+def flat_of(buffer: Buffer) -> bytes | memoryview:
+    """A buffer as the calls of a file system take it."""
     return memoryview(buffer) if isinstance(buffer, bytearray) else buffer
 
 
@@ -204,7 +214,7 @@ class TailsWriter:
 
     def _flush(self) -> None:
         assert self._handle is not None, "a tails file is written until it is finished"
-        flat = [_flat(buffer) for buffer in self._pending]
+        flat = [flat_of(buffer) for buffer in self._pending]
         write_whole(self._fs, self._handle, flat, self._written)
         for buffer in flat:
             self._digest.update(buffer)

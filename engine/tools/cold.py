@@ -38,6 +38,11 @@ class ColdAndHot(TieredFs):
         super().__init__(source, tier)
         self._source = source
 
+    @property
+    def store_id(self) -> bytes:
+        """The store's, as its STORE says."""
+        return _store_id(self._source)
+
     def shut(self) -> None:
         """Let go of the store's directory."""
         self._source.shut()

@@ -52,6 +52,8 @@ class FindingId(StrEnum):
     """The cold tier does not have a file, or does not answer, or nobody said where it is."""
     STRAY = "stray"
     """A file that nothing names."""
+    WORK = "work"
+    """Segments of the cold tier that somebody began to join."""
     LOST = "lost"
     """A gap that readers meet: records that were lost to damage and said so before."""
     REFUSED = "refused"

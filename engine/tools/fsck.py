@@ -25,6 +25,7 @@ from engine.limits import EngineSettings
 from engine.store.recovery import OpenedStore, open_store
 from engine.store.verdicts import Row, Verdict
 from engine.store.walk import CorruptionGap, Cut
+from engine.tools.cold_side import ColdCounts
 from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.history import History
 from engine.tools.log_file import SAVE, LogScan
@@ -45,6 +46,8 @@ class Summary(msgspec.Struct, kw_only=True):
     """Of log files that were read."""
     segments: int = 0
     segment_bytes: int = 0
+    cold: ColdCounts | None = None
+    """What lies in the cold tier; None where nothing does."""
     skipped: list[str] = []
     """What was left out, in words."""
     damage: int = 0
@@ -235,6 +238,8 @@ class Fsck:
         history.of_others(0 if opened.snapshot is None else opened.snapshot.number, opened.start.bad)
         history.of_nobody()
         self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
+        if history.cold != ColdCounts():
+            self.summary.cold = history.cold
         if history.passed_over:
             self.summary.skipped.append(f"the payloads of {history.passed_over} of {history.segments} segments")
         if history.given_up:

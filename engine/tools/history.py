@@ -14,10 +14,10 @@ from engine.formats.snapshot import BadSnapshot, SegmentEntry, Snapshot, TopicIm
 from engine.fs import Fs
 from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
-from engine.segment.tiers import ColdError
+from engine.segment.tiers import ColdError, ColdMissingError
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import SNAPSHOTS_KEPT, Restorable, inspect, named_files, read_snapshot
-from engine.tools.cold_side import check_leftovers, check_sizes
+from engine.tools.cold_side import ColdCounts, check_leftovers, check_sizes
 from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.segment_check import check_segment, cold_finding
 
@@ -41,6 +41,7 @@ class History:
         """Of payloads that were read."""
         self.passed_over = 0
         """Segments whose payload was left out."""
+        self.cold = ColdCounts()
         self.given_up: str | None = None
         """What the cold tier was not asked for, and why."""
         self._fs = fs
@@ -81,10 +82,11 @@ class History:
             for block in slot.topic.tail.blocks
             if block.segment is not None
         ]
+        self.cold.segments = sum(segment.cold for _, segment in work)
         self._check(work)
         if self._quick:
-            self.given_up = check_sizes(self._fs, work, self._found)
-        check_leftovers(self._fs, self._store_id, self._found)
+            self.given_up = check_sizes(self._fs, work, self._found, self.cold)
+        self.cold.orphans, self.cold.works = check_leftovers(self._fs, self._store_id, self._found)
 
     def of_others(self, taken: int, bad: list[str]) -> None:
         """The kept snapshots that a start does not take, and what only they name; `bad` ones are known."""
@@ -139,11 +141,21 @@ class History:
                     self.bytes += length
                     self._heard(path, self.bytes / whole)
 
+                bad = False
+
+                def found(finding: Finding) -> None:
+                    nonlocal bad
+                    bad = bad or finding.id is FindingId.SEGMENT_DATA
+                    self._found(finding)
+
                 try:
                     try:
-                        check_segment(self._fs, files, segment, name, self._found, heard, data=wanted)
+                        check_segment(self._fs, files, segment, name, found, heard, data=wanted)
+                        self.cold.wrong += bad and segment.cold
                     except ColdError as error:
                         self.passed_over += 1
+                        self.cold.missing += isinstance(error, ColdMissingError)
+                        self.cold.unknown += not isinstance(error, ColdMissingError)
                         self._found(cold_finding(segment, name, error))
                         check_segment(self._fs, files, segment, name, self._found, data=False)
                 except OSError as error:

@@ -99,6 +99,9 @@ class _Below:
     def rename(self, source: str, target: str) -> None:
         self._fs.rename(self._path(source), self._path(target))
 
+    def link(self, source: str, target: str) -> None:
+        self._fs.link(self._path(source), self._path(target))
+
     def unlink(self, path: str) -> None:
         self._fs.unlink(self._path(path))
 

@@ -54,6 +54,10 @@ ARGUED: dict[str, str] = {
         "A file that comes back to the tier after a power failure is one that nothing names: nobody reads it, and it "
         "is swept away later."
     ),
+    "segment/tiers.py:make:fsync_dir": (
+        "A work that vanishes in a power failure is that of a process that ended there: what else it has put is no "
+        "topic's, and swept away by its names. Others that make a file need the sync: who owns what is said by it."
+    ),
     "segment/write.py:__init__:fsync_dir": (
         "meta/ is made with the store, and synced then; only a directory that somebody else makes a store of lacks it."
     ),

@@ -27,6 +27,7 @@ from engine.wal.shard import Shard
 from engine.wal.wal import Wal
 from tests.sim.mutants import MUTANTS, Mutant, Patch, Plant
 from tests.sim.mutants_cold import COLD
+from tests.sim.mutants_merge import MERGE
 
 HISTORY: list[Mutant] = []
 
@@ -340,7 +341,7 @@ def _positions_of_topics_one_frame_ahead(patch: Patch) -> None:
     patch.set(Beginning, "has_told", lambda self, topic_id, shard, lsn: old(self, topic_id, shard, lsn - 8))
 
 
-ALL: tuple[Mutant, ...] = (*MUTANTS, *HISTORY, *COLD)
+ALL: tuple[Mutant, ...] = (*MUTANTS, *HISTORY, *COLD, *MERGE)
 """Every planted bug."""
 
 

@@ -17,6 +17,7 @@ from engine.limits import EngineSettings, Limits
 from engine.types import ConfigChanges, Match
 from tests.sim import scenarios_cold as cold
 from tests.sim import scenarios_history as history
+from tests.sim import scenarios_merge as merge
 from tests.sim.clock import ManualClock
 from tests.sim.cold import COLD_DIR
 from tests.sim.disk import FakeDisk
@@ -524,4 +525,5 @@ SCENARIOS: tuple[Scenario, ...] = (
         )
     ),
     *(Scenario(f"history-cold-{name}", run, cold.COLD) for name, run in cold.SCRIPTS),
+    *(Scenario(f"history-merge-{name}", run, merge.EARLY, lags=lags) for name, run, lags in merge.SCRIPTS),
 )

@@ -36,6 +36,20 @@ def _subset(word: str | None) -> tuple[int, int]:
     raise usage(f"--subset {word!r} is not N/M", "such as 2/7: the second seventh")
 
 
+def _cold(cold: Any) -> str:
+    """What lies in the cold tier, in words."""
+    said = f"the data of {cold.segments} segments is in the cold tier"
+    words = {
+        "missing": "{} are missing there",
+        "wrong": "{} are not as they were",
+        "unknown": "{} could not be asked for",
+        "orphans": "{} files there are nobody's",
+        "works": "{} works there are half done",
+    }
+    counts = [(getattr(cold, name), text) for name, text in words.items()]
+    return ", ".join([said, *(text.format(count) for count, text in counts if count)])
+
+
 class OutOfTime(Exception):
     """`--max-time` is over; what is left."""
 
@@ -94,6 +108,8 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
         if summary.segments:
             read += f", {show_size(summary.segment_bytes)} in {summary.segments} segments"
         session.talk.note(f"topics: read {read}; {summary.topics} topics, {summary.records} live records")
+        if summary.cold is not None:
+            session.talk.note(f"topics: {_cold(summary.cold)}")
     if not own and sheet.is_data:
         return exits.DAMAGE if summary.damage else exits.DONE
     return sheet.end(summary.damage, summary.warnings + summary.notes, partial=bool(summary.skipped))
