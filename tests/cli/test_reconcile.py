@@ -9,6 +9,7 @@ import pytest
 
 from topics_cli.harness.ledger import Seen, Sent
 from topics_cli.harness.reconcile import ASKED_FOR, Check, Evidence, ranges, reconcile, written_by_metrics
+from topics_cli.harness.samples import rise
 
 HEAD = 30
 
@@ -43,7 +44,10 @@ def topic(**changes: Any) -> Evidence:
         "seen": [seen(*range(1, HEAD + 1))],
         "check_of": check_of,
     }
-    return Evidence(**(values | changes))
+    values |= changes
+    values["kept_checks"] = array("I", (check for _, check in values["kept"]))
+    values["kept"] = array("Q", (seq for seq, _ in values["kept"]))
+    return Evidence(**values)
 
 
 def wrong(evidence: Evidence) -> dict[str, str]:
@@ -63,36 +67,36 @@ def test_a_whole_topic_adds_up() -> None:
 
 
 def test_a_lost_record_is_named() -> None:
-    found = wrong(topic(kept=without(17)))
-    assert found["kept"] == "1 acked records are not there, and nothing says why: 17"
-    assert "count is 30, 29 by what clients saw" in found["counts"]
+    found = wrong(topic(kept=without(17), state={"head_seq": HEAD, "count": 29}))
+    assert found["kept"] == "acked, not there, and nothing says why: 1 record (17)"
+    assert "count is 29, 30 by what clients saw" in found["counts"]
 
 
 def test_a_record_that_holds_other_bytes_is_named() -> None:
     kept = [(seq, check + (seq == 4)) for seq, check in without()]
-    assert wrong(topic(kept=kept)) == {"kept": "1 records hold other bytes than were sent: 4"}
+    assert wrong(topic(kept=kept)) == {"kept": "with other bytes than were sent: 1 record (4)"}
 
 
 def test_a_doubled_batch_is_named() -> None:
     kept = without() + [(HEAD + 1 + place, check_at(11 + place)) for place in range(10)]
     found = wrong(topic(kept=kept, state={"head_seq": 40, "count": 40}))
-    assert found["no more"] == "10 records are there twice: 31-40 repeat acked ones"
+    assert found["no more"] == "there twice: 10 records (31-40)"
     assert "head_seq is 40, 30 by what clients saw" in found["counts"]
 
 
 def test_a_record_that_nobody_sent_is_named() -> None:
     found = wrong(topic(kept=[*without(), (31, 1)], state={"head_seq": 31, "count": 31}))
-    assert found["no more"] == "1 records are there that nobody sent: 31"
+    assert found["no more"] == "sent by nobody: 1 record (31)"
 
 
 def test_a_seq_that_was_given_twice_is_named() -> None:
     found = wrong(topic(sent=[(0, Sent(0, 10, "t", 1, 10)), (0, Sent(10, 20, "t", 10, 29))]))
-    assert found["acked"] == "1 seqs were given to two records: 10"
+    assert found["acked"] == "given to two records: 1 seq (10)"
 
 
 def test_an_ack_beyond_the_head_is_named() -> None:
     found = wrong(topic(state={"head_seq": 20, "count": 20}, kept=without(*range(21, 31))))
-    assert found["acked"] == "10 acked records lie beyond the head 20: 21-30"
+    assert found["acked"] == "acked beyond the head 20: 10 records (21-30)"
 
 
 @pytest.mark.parametrize(("there", "said"), [(10, {}), (0, {}), (7, {"no more", "counts"})])
@@ -108,10 +112,10 @@ def test_a_request_that_was_never_answered_is_there_whole_or_not_at_all(there: i
 @pytest.mark.parametrize(
     ("seqs", "said"),
     [
-        ([*range(1, 16), *range(17, 31)], "1 records missing: 16"),
-        ([*range(1, 31), 5], "1 records doubled: 5"),
-        ([*range(1, 15), 16, 15, *range(17, 31)], "1 records out of order: 15"),
-        (list(range(1, 21)), "10 records missing: 21-30"),
+        ([*range(1, 16), *range(17, 31)], "missing: 1 record (16)"),
+        ([*range(1, 31), 5], "doubled: 1 record (5)"),
+        ([*range(1, 15), 16, 15, *range(17, 31)], "out of order: 1 record (15)"),
+        (list(range(1, 21)), "missing: 10 records (21-30)"),
     ],
 )
 def test_what_a_reader_skipped_or_read_twice_is_named(seqs: list[int], said: str) -> None:
@@ -121,7 +125,7 @@ def test_what_a_reader_skipped_or_read_twice_is_named(seqs: list[int], said: str
 def test_a_reader_that_got_other_bytes_is_named() -> None:
     reader = seen(*range(1, 31))
     reader.checks[8] += 1
-    assert wrong(topic(seen=[reader])) == {"read": "1 records with other bytes than were sent: 9"}
+    assert wrong(topic(seen=[reader])) == {"read": "with other bytes than were sent: 1 record (9)"}
 
 
 def test_loss_that_was_asked_for_and_told_adds_up_and_any_other_does_not() -> None:
@@ -130,10 +134,10 @@ def test_loss_that_was_asked_for_and_told_adds_up_and_any_other_does_not() -> No
     late = seen(*range(13, 31), told=told)
     assert wrong(topic(**changes, seen=[late], may_lose=frozenset(ASKED_FOR))) == {}
     found = wrong(topic(**changes, seen=[late]))
-    assert found["kept"] == "12 records are told to be lost (cap): 1-12"
-    assert found["read"] == "12 records were told to be lost (cap): 1-12"
+    assert found["kept"] == "told to be lost (cap): 12 records (1-12)"
+    assert found["read"] == "told to be lost (cap): 12 records (1-12)"
     silent = topic(**changes, seen=[seen(*range(13, 31))], may_lose=frozenset(ASKED_FOR))
-    assert wrong(silent) == {"read": "12 records missing: 1-12"}
+    assert wrong(silent) == {"read": "missing: 12 records (1-12)"}
 
 
 def queue(acked: int, **changes: Any) -> Evidence:
@@ -156,18 +160,18 @@ def test_a_queue_adds_up_when_every_job_is_done_once_or_still_there() -> None:
 
 def test_jobs_that_were_done_twice_or_never_are_named() -> None:
     found = wrong(queue(20, seen=[seen(*range(1, 21), kind="work"), seen(20, kind="work")]))
-    assert found == {"done": "1 jobs were acked twice: 20"}
+    assert found == {"done": "acked twice: 1 job (20)"}
     found = wrong(queue(20, kept=without(*range(1, 22))))
-    assert found["kept"] == "1 acked records are not there, and nothing says why: 21"
+    assert found["kept"] == "acked, not there, and nothing says why: 1 record (21)"
     found = wrong(queue(20, kept=without(*range(1, 20))))
-    assert found["kept"] == "1 jobs are still there though they were acked: 20"
+    assert found["kept"] == "done, and still there: 1 job (20)"
 
 
 def test_an_ack_whose_answer_was_lost_counts_only_where_an_answer_could_be_lost() -> None:
     worker = seen(*range(1, 20), kind="work", skipped={20: "gone"}, lost=1)
     assert wrong(queue(20, seen=[worker])) == {}
     found = wrong(queue(20, seen=[seen(*range(1, 20), kind="work", skipped={20: "gone"})]))
-    assert found["done"] == "1 jobs were gone before their ack: 20"
+    assert found["done"] == "gone before their ack: 1 job (20)"
 
 
 def test_counters_are_compared_as_exactly_as_they_can_be() -> None:
@@ -176,6 +180,15 @@ def test_counters_are_compared_as_exactly_as_they_can_be() -> None:
     assert written_by_metrics(31, 30, is_alone=False, why_not="").is_good
     assert not written_by_metrics(29, 30, is_alone=False, why_not="").is_good
     assert written_by_metrics(None, 30, is_alone=True, why_not="restarted").said == "not compared: restarted"
+
+
+def test_a_counter_that_began_anew_or_is_not_seen_is_not_compared() -> None:
+    born, name = "process_start_time_seconds", "topics_records_written_total"
+    base, final = {born: 1.0, name: 5.0}, {born: 1.0, name: 12.0}
+    assert rise(base, final, name) == (7.0, "")
+    assert rise(base, {born: 2.0, name: 3.0}, name) == (None, "the daemon was started again, and counts from 0 since")
+    assert rise(base, None, name)[0] is None
+    assert "limited" in rise({born: 1.0}, {born: 1.0}, name)[1]
 
 
 def test_ranges_are_short() -> None:

@@ -18,7 +18,7 @@ the seqs that are concerned.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,8 +56,10 @@ class Evidence:
     """Requests to write, each with its producer."""
     state: dict[str, Any]
     """What the daemon says of the topic at the end."""
-    kept: list[tuple[int, int]]
-    """Seq and check of every record that it holds at the end."""
+    kept: array[int]
+    """The seq of every record that it holds at the end, ascending."""
+    kept_checks: array[int]
+    """And its check."""
     told: list[dict[str, Any]]
     """Tombstones of that reading."""
     seen: list[Seen]
@@ -81,6 +83,11 @@ def ranges(seqs: Iterable[int]) -> str:
     return ", ".join(texts) + (f" and {more} more ranges" if more > 0 else "")
 
 
+def named(seqs: Collection[int], noun: str = "record") -> str:
+    """How many, and which: `1 record (7)`, `10 records (31-40)`."""
+    return f"{len(seqs):,} {noun}{'' if len(seqs) == 1 else 's'} ({ranges(seqs)})"
+
+
 def reconcile(evidence: Evidence) -> list[Check]:
     """Ask everything of one topic."""
     return _Topic(evidence).checks()
@@ -92,7 +99,7 @@ class _Topic:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._head = int(evidence.state["head_seq"])
-        top = max([self._head, *(sent.last_seq or 0 for _, sent in evidence.sent), *(s for s, _ in evidence.kept[-1:])])
+        top = max([self._head, *(sent.last_seq or 0 for _, sent in evidence.sent), *evidence.kept[-1:]])
         for seen in evidence.seen:
             top = max(top, max(seen.seqs, default=0))
         self._marks = bytearray(top + 1)
@@ -138,10 +145,10 @@ class _Topic:
             count += sent.count
         wrong = []
         if self._twice:
-            wrong.append(f"{len(self._twice)} seqs were given to two records: {ranges(self._twice)}")
+            wrong.append(f"given to two records: {named(self._twice, 'seq')}")
         beyond = [seq for seq in range(self._head + 1, len(marks)) if marks[seq] & _ACKED]
         if beyond:
-            wrong.append(f"{len(beyond)} acked records lie beyond the head {self._head}: {ranges(beyond)}")
+            wrong.append(f"acked beyond the head {self._head}: {named(beyond)}")
         self._evidence.added = count
         self._say("acked", wrong, f"{count:,} records acked, each with a seq of its own")
 
@@ -164,13 +171,13 @@ class _Topic:
             gone |= {seq for seq, why in seen.skipped.items() if why == "gone"}
         unanswered = {seq for seq in gone if seq < len(marks) and not marks[seq] & _DONE}
         if len(unanswered) > lost * 1000:
-            wrong.append(f"{len(unanswered)} jobs were gone before their ack: {ranges(unanswered)}")
+            wrong.append(f"gone before their ack: {named(unanswered, 'job')}")
         for seq in unanswered:
             marks[seq] |= _DONE
         if twice:
-            wrong.append(f"{len(twice)} jobs were acked twice: {ranges(twice)}")
+            wrong.append(f"acked twice: {named(twice, 'job')}")
         if changed:
-            wrong.append(f"{len(changed)} jobs came with other bytes than were sent: {ranges(changed)}")
+            wrong.append(f"with other bytes than were sent: {named(changed, 'job')}")
         self._strange_jobs = strange
         done = sum(1 for mark in marks if mark & _DONE)
         note = f", {len(unanswered)} of them by acks whose answer was lost" if unanswered else ""
@@ -179,7 +186,7 @@ class _Topic:
     def _kept(self) -> None:
         marks, checks = self._marks, self._checks
         changed, more = set(), dict(self._strange_jobs) if self._evidence.is_queue else {}
-        for seq, check in self._evidence.kept:
+        for seq, check in zip(self._evidence.kept, self._evidence.kept_checks, strict=True):
             marks[seq] |= _KEPT
             if not marks[seq] & _ACKED:
                 more[seq] = check
@@ -191,14 +198,14 @@ class _Topic:
         both = {seq for seq in range(1, len(marks)) if marks[seq] & _DONE and marks[seq] & _KEPT}
         wrong = []
         if missing:
-            wrong.append(f"{len(missing)} acked records are not there, and nothing says why: {ranges(missing)}")
+            wrong.append(f"acked, not there, and nothing says why: {named(missing)}")
         if changed:
-            wrong.append(f"{len(changed)} records hold other bytes than were sent: {ranges(changed)}")
+            wrong.append(f"with other bytes than were sent: {named(changed)}")
         if both:
-            wrong.append(f"{len(both)} jobs are still there though they were acked: {ranges(both)}")
+            wrong.append(f"done, and still there: {named(both, 'job')}")
         for reason, seqs in sorted(self._told.items()):
             if reason not in self._evidence.may_lose:
-                wrong.append(f"{len(seqs)} records are told to be lost ({reason}): {ranges(seqs)}")
+                wrong.append(f"told to be lost ({reason}): {named(seqs)}")
         told = sum(map(len, self._told.values()))
         where = "is there" if not self._evidence.is_queue else "is there or done"
         self._say("kept", wrong, f"every acked record {where}{f', {told:,} told to be lost as asked' if told else ''}")
@@ -225,16 +232,17 @@ class _Topic:
         strange = more.keys() - doubled
         wrong = []
         if doubled:
-            wrong.append(f"{len(doubled)} records are there twice: {ranges(doubled)} repeat acked ones")
+            wrong.append(f"there twice: {named(doubled)}")
         if strange:
-            wrong.append(f"{len(strange)} records are there that nobody sent: {ranges(strange)}")
+            wrong.append(f"sent by nobody: {named(strange)}")
         note = f"; {unanswered:,} of requests that were never answered are there, whole" if unanswered else ""
         self._say("no more", wrong, f"nothing is there but what was sent{note}")
 
     def _counts(self) -> None:
         evidence, marks = self._evidence, self._marks
         state, wrong = evidence.state, []
-        kept, told = len(evidence.kept), {seq for seqs in self._told.values() for seq in seqs}
+        told = {seq for seqs in self._told.values() for seq in seqs}
+        live = sum(1 for mark in marks if mark & _ACKED and not mark & (_DONE | _TOLD))
         unseen = sum(1 for seq in told if not marks[seq] & _ACKED)
 
         def same(name: str, said: Any, found: int) -> None:
@@ -242,14 +250,15 @@ class _Topic:
                 wrong.append(f"{name} is {said}, {found} by what clients saw")
 
         same("head_seq", state["head_seq"], evidence.added + unseen)
-        same("count", state["count"], kept)
+        if not evidence.may_lose or state["count"] > live:  # More may have been lost as asked since it was read.
+            same("count", state["count"], live)
         if evidence.is_queue and (queue := state.get("queue")) is not None:
             same("queue.written", queue["written"], evidence.added + unseen)
             same("queue.acked", queue["acked"], sum(1 for mark in marks if mark & _DONE))
-            same("queue.ready + in_flight + delayed", queue["ready"] + queue["in_flight"] + queue["delayed"], kept)
+            same("queue.ready + in_flight + delayed", queue["ready"] + queue["in_flight"] + queue["delayed"], live)
             parts = ("acked", "dead_lettered", "deleted", "evicted", "lost")
-            same("queue.written less what left", queue["written"] - sum(queue[part] for part in parts), kept)
-        self._say("counts", wrong, f"head {self._head:,}, {kept:,} live, as clients saw it")
+            same("queue.written less what left", queue["written"] - sum(queue[part] for part in parts), live)
+        self._say("counts", wrong, f"head {self._head:,}, {state['count']:,} live, as clients saw it")
 
     def _read(self, seen: Seen) -> None:
         """One connection that followed the topic."""
@@ -279,13 +288,13 @@ class _Topic:
             ("doubled", doubled),
             ("out of order", backwards),
             ("with other bytes than were sent", changed),
-            ("that nobody was acked", strange),
+            ("acked to nobody", strange),
         ):
             if seqs:
-                wrong.append(f"{len(seqs)} records {name}: {ranges(seqs)}")
+                wrong.append(f"{name}: {named(seqs)}")
         for reason, seqs in sorted(told.items()):
             if seqs and reason not in self._evidence.may_lose:
-                wrong.append(f"{len(seqs)} records were told to be lost ({reason}): {ranges(seqs)}")
+                wrong.append(f"told to be lost ({reason}): {named(seqs)}")
         note = f", {len(all_told):,} told to be lost" if all_told else ""
         self._say("read", wrong, f"{len(seen.seqs):,} records, each once, in order{note}", seen.name)
 

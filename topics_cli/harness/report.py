@@ -115,7 +115,7 @@ def _cards(scenario: Scenario, summary: dict[str, Any], samples: list[Sample]) -
     read = sum(group["records"] for group in groups if group["kind"] == "reader")
     slowest = max((group["latency_ms"]["p99"] for group in groups if group["kind"] == "producer"), default=0.0)
     cpu_s = _rise(samples, "process_cpu_seconds_total")
-    resident = [sample["server"]["process_resident_memory_bytes"] for sample in samples if sample["server"]]
+    resident = [sample["server"].get("process_resident_memory_bytes", 0.0) for sample in samples if sample["server"]]
     cards = [
         ("written", f"{written:,} records"),
         ("a second", f"{written / scenario.duration_s:,.0f} records"),

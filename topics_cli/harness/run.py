@@ -269,20 +269,17 @@ class Run:
             evidence = self._evidence(client, name, config, sents, seens, made)
             checks += reconcile(evidence)
             added += evidence.added
-        why = "the daemon gave no metrics"
-        rose = None if base is None or final is None else final[_WRITTEN] - base[_WRITTEN]
-        if self._daemon.restarts:
-            rose, why = None, "the daemon was started again, and counts from 0 since"
+        rose, why = samples.rise(base, final, "topics_records_written_total")
         checks.append(written_by_metrics(rose, added, is_alone=scenario.daemon.start, why_not=why))
         return checks
 
     def _evidence(
         self, client: Client, name: str, config: dict[str, Any], sents: Any, seens: Any, made: Any
     ) -> Evidence:
-        kept, told, lines_seqs = array("Q"), [], array("I")
+        kept, told, checks = array("Q"), [], array("I")
         for lines, gaps in whole_topic(client, self._prefix + name):
             kept.extend(map(seq_of, lines))
-            lines_seqs.extend(map(check_of, bare_data(lines)))
+            checks.extend(map(check_of, bare_data(lines)))
             told += gaps
         loses = any(config.get(field) for field in ("ttl_ms", "cap_records", "cap_bytes"))
         return Evidence(
@@ -291,7 +288,8 @@ class Run:
             may_lose=frozenset(ASKED_FOR if loses else ()),
             sent=[(place, sent) for place, sent in sents if sent.topic == name],
             state=self._state(client, name),
-            kept=list(zip(kept, lines_seqs, strict=True)),
+            kept=kept,
+            kept_checks=checks,
             told=told,
             seen=[seen for seen in seens if seen.topic == name],
             check_of=lambda place, n: check_of(made[place](n)),
@@ -336,9 +334,6 @@ class Run:
 
     def _save(self, name: str, value: dict[str, Any]) -> None:
         (self.directory / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-_WRITTEN: Final = "topics_records_written_total"
 
 
 def exit_code(run: Run, summary: dict[str, Any]) -> int:

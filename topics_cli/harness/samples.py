@@ -28,6 +28,7 @@ from topics_cli.vitals import METRICS_PATH
 
 ANSWER_S_MAX: Final = 0.7
 """How long the daemon may take over its metrics before a sample goes without them."""
+_BORN: Final = "process_start_time_seconds"
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -104,6 +105,17 @@ def sums(families: dict[str, Any]) -> dict[str, float]:
             key = f"{name}_{part}" if part else name
             found[key] = found.get(key, 0.0) + float(sample["value"])
     return found
+
+
+def rise(base: dict[str, float] | None, final: dict[str, float] | None, name: str) -> tuple[float | None, str]:
+    """How far a counter rose between two looks; None and why where that cannot be said."""
+    if base is None or final is None:
+        return None, "the daemon gave no metrics"
+    if base.get(_BORN) != final.get(_BORN):
+        return None, "the daemon was started again, and counts from 0 since"
+    if name not in base or name not in final:
+        return None, "the key is limited to some names, and does not see this counter"
+    return final[name] - base[name], ""
 
 
 def environment(client: Client, own: bool) -> dict[str, Any]:
