@@ -40,7 +40,9 @@ class DirectoryPlace(LocalSegmentStore):
             raise OSError(errno.EINVAL, "it is a data directory; name one that no daemon works in")
 
     def _make(self, directory: str) -> None:
-        if directory in self._made and not self._fs.exists(directory):
+        parts = directory.split("/")
+        above = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+        if any(path in self._made and not self._fs.exists(path) for path in above):
             self._made.clear()  # somebody has tidied up
         super()._make(directory)
 

@@ -236,7 +236,7 @@ class Fsck:
         history = self._history(opened)
         history.of_topics(self.replay.catalog)
         history.of_others(0 if opened.snapshot is None else opened.snapshot.number, opened.start.bad)
-        history.of_nobody()
+        history.of_nobody(self.replay.attached_files)
         self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
         if history.cold != ColdCounts():
             self.summary.cold = history.cold

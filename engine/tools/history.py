@@ -6,7 +6,7 @@ the older snapshot with its files, which is what would be needed if the newest o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from engine.core.catalog import Catalog
 from engine.errors import StoreForeign
@@ -111,10 +111,10 @@ class History:
                     what = f"{lost.why}; only the older snapshot needs it"
                     self._say(_kind_of(lost.path), lost.path, what, severity=Severity.WARNING)
 
-    def of_nobody(self) -> None:
-        """Files of checkpoints that no snapshot names, where that can be told."""
+    def of_nobody(self, also_named: Collection[str] = ()) -> None:
+        """Files of checkpoints that no snapshot names, where that can be told. `also_named`: by frames of the log."""
         files = checkpoint_files(self._fs)
-        named: set[str] = set()
+        named = {*also_named}
         numbers = sorted((n for path, n in files.items() if path == snapshot_path(n)), reverse=True)
         for number in numbers[:SNAPSHOTS_KEPT]:
             try:

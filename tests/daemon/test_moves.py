@@ -22,7 +22,17 @@ from typing import Any
 import pytest
 
 from engine.errors import Code
-from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, post, request, start
+from tests.daemon.kit import (
+    Answer,
+    DaemonProcess,
+    Events,
+    clean_environment,
+    daemon_process,
+    post,
+    request,
+    start,
+    watch,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -219,6 +229,17 @@ def test_sigkill_of_either_side_at_any_moment_leaves_one_owner() -> None:
         restart(old)
         refused = old.ask(post("/v0/topics/t", {"records": [{"data": 1}]}))
         assert (refused.status, refused.code) == (409, Code.TOPIC_MOVED)
+        new.process.kill()
+        new.process.wait(WAIT_S)
+        old.stop()
+        exports = [str(path.parent) for path in Path(where, "moves", "t").glob("*/TAKEN")]
+        for directory in (str(old.directory / "data"), str(new.directory / "data"), *exports):
+            check = [sys.executable, "-m", "topics_cli", "fsck", directory]
+            said = subprocess.run(check, capture_output=True, text=True, env=clean_environment(), check=False)
+            assert (said.returncode, said.stdout) == (0, "no problems found\n"), said
+        restart(new)
+        assert len(held(new, "t")) == len(acked) + 1
+        restart(old)
 
 
 def _quietly(command: Callable[[DaemonProcess, str, str], Answer], side: DaemonProcess, where: str) -> None:
@@ -308,3 +329,23 @@ def test_a_damaged_export_is_refused_and_can_be_taken_back() -> None:
         shutil.rmtree(Path(where, "moves"))
         assert detach(old, "t", where).json["last_seq"] == 501
         assert attach(new, "t", where).json["head_seq"] == 501
+
+
+def test_a_watch_at_the_old_daemon_is_told_where_the_topic_went() -> None:
+    with daemon_process() as old, daemon_process() as new, place() as where:
+        old.write("t", 1, 2)
+        old.write("other", 1)
+        stream = watch(old, {"t": {"from_seq": 0}, "other": {"from_seq": 0}})
+        with Events(old, stream) as events:
+            seen = [events.next()[:2] for _ in range(4)]
+            assert sorted(kind for kind, _ in seen) == ["caught-up", "caught-up", "record", "record"]
+            assert detach(old, "t", where).status == 200
+            assert attach(new, "t", where).status == 201
+            kind, told, _ = events.next()
+            assert (kind, told) == (
+                "error",
+                {"code": 409, "error": "topic_moved", "topics": ["t"], "to": url_of(new)},
+            )
+            old.write("other", 2)
+            kind, told, _ = events.next()
+            assert (kind, told["topic"]) == ("record", "other")

@@ -42,6 +42,7 @@ def detach(session: Session, values: dict[str, Any]) -> int:
     found = json.loads(answer)
     what = f"{found['state']}\t{found['to']}\tup to seq {found['last_seq']}\ttoken {found['token']}"
     _said(session, answer, f"{topic}\t{what}")
+    session.out.flush()
     if found["state"] == "offered":
         session.talk.note(f"topics: take it over with: topics attach {topic} --from {place}")
     return exits.DONE
