@@ -17,6 +17,7 @@ from typing import Any
 from engine.checkpoint.pin import Below, UnpinJob, export_dir
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
+from engine.core.jobs import outcome
 from engine.errors import Code, StoreError, TopicsError
 from engine.formats.moving import MoveState, move_dir
 from engine.fs import Fs, OpenMode
@@ -25,16 +26,19 @@ from engine.move.place import DirectoryPlace
 from engine.move.steps import Attach, Detach, Steps, Work, attach, cancel, detach
 from engine.queue.commands import Ack, Claim
 from engine.queue.snapshot import QueueSnapshot
+from engine.topic.history import NotCached
 from engine.types import ConfigChanges, Durability, TopicType
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.plays import Crashes, Play
-from tests.sim.routers import drive, records
+from tests.sim.routers import drive
 from tests.sim.world import TINY
 
 NAME = "t"
 PLACE = "shared"
 ABSENT = "absent"
+READS_MAX = 20
+"""Reads after which a record must have come."""
 
 
 @dataclass
@@ -136,11 +140,19 @@ class Side:
         return host.queue.snapshot()
 
     def held(self) -> dict[int, int]:
-        found = {}
-        for (name, seq), line in records(self.core).items():
-            if name == NAME:
-                found[seq] = json.loads(line)["data"]
-        return found
+        """Every live record, by seq."""
+        topic = self.core.catalog.visible[NAME].topic
+        runs = topic.live_runs(topic.earliest_seq, topic.head)
+        return {seq: self._record(seq) for first, last in list(runs) for seq in range(first, last + 1)}
+
+    def _record(self, seq: int) -> int:
+        for _ in range(READS_MAX):
+            try:
+                return int(json.loads(self.core.record(NAME, seq))["data"])
+            except NotCached as lack:
+                done = self.core.read_done(lack.job, outcome(lack.job, self.fs))
+                assert done.error is None, f"record {seq} cannot be read: {done.error}"
+        raise AssertionError(f"record {seq} is never there")
 
 
 def refusal(call: Callable[[], Any]) -> Code | None:
@@ -286,6 +298,7 @@ def _comes_back(shards: int, crashes: Crashes[Told]) -> None:
     crashes.watch(disk, lambda: told)
     a.cancel()
     told.done = "cancel"
+    a.wait(a.core.checkpoint())
     assert refusal(b.attach) is Code.TOPIC_MOVED, "what was taken back is attached"
     disk.on_step = None
     crashes.check(check_back)
