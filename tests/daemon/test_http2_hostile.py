@@ -103,8 +103,9 @@ def test_it_costs_the_peer_its_connection_and_nobody_else(daemon: DaemonProcess,
     daemon.is_well()
 
 
-def test_one_peers_flood_holds_the_loop_for_moments_only(daemon: DaemonProcess) -> None:
-    with Client(daemon) as client, daemon.wire() as neighbour:
+def test_one_peers_flood_holds_the_loop_for_moments_only() -> None:
+    """On a daemon of its own, which is as patient as any: on a busy machine a peer may take nothing for seconds."""
+    with daemon_process() as running, Client(running) as client, running.wire() as neighbour:
         fields = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", "/v0/topics/t")]
         for number in range(1, 1601, 2):
             client.h2.send_headers(number, fields, end_stream=True)
@@ -115,8 +116,8 @@ def test_one_peers_flood_holds_the_loop_for_moments_only(daemon: DaemonProcess) 
             neighbour.send(request("GET", "/v0/health"))
             assert neighbour.answer().status == 200
             worst = max(worst, time.monotonic() - began)
-        deadline = time.monotonic() + 30
-        while len(client.ended) < 800 and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while len(client.ended) < 800 and not client.closed and time.monotonic() < deadline:
             client.read(1.0)
         took = len(client.ended)
     assert took == 800
