@@ -47,6 +47,7 @@ from topics_daemon.routes.table import ROUTES, Route, assign
 from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
+from topics_daemon.shares import Shares
 from topics_daemon.worker import Worker
 from topics_objects.place import parse_prices, tier_at
 
@@ -166,11 +167,11 @@ class Daemon:
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
+        self.shares = Shares(self)
         self.turn_due = self._turning = self._reads_due = False
         self._window_s = 0.0
         """How long a turn waits for more requests to join it, while the daemon is pressed."""
-        self._answered = 0
-        self._waited_s_max = 0.0
+        self._answered, self._waited_s_max = 0, 0.0
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
         self._observer = loop.call_later(OBSERVE_S, self._observe)
@@ -338,6 +339,7 @@ class Daemon:
 
     def _turn(self) -> None:
         self.turn_due = False
+        self.shares.renew()
         core = self.core
         if core is None or self._syncer is None:
             return
@@ -484,6 +486,7 @@ class Daemon:
         self.metrics.tick(max(0.0, now - self._tick_due_s))
         for connection in list(self.connections):
             connection.check(now)
+        self.shares.look()
         self.pump.beat(now)
         self.sessions.collect(now)
         if self.core is not None:

@@ -133,6 +133,9 @@ class Link(Joins, Protocol):
     @property
     def transport(self) -> asyncio.Transport: ...
 
+    heard: float
+    """When it last sent anything, in the loop's time (that of the last tick before it will do)."""
+
     def check(self, now: float) -> None:
         """Enforce the deadlines; called by the daemon's coarse timer."""
         ...

@@ -22,7 +22,6 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from engine.errors import Code, Refused, TopicsError
@@ -41,7 +40,9 @@ from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import abort, hold_little, is_own_user, peer_of
+from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import Backlog, may_pipeline
+from topics_daemon.shares import ALONE_BYTES_MAX
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -52,28 +53,6 @@ LINGER_S: Final = 3.0
 """How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
 TURNED_AWAY_MAX: Final = 16
 """Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
-
-
-class Phase(IntEnum):
-    """Where a connection is."""
-
-    HEAD = 0
-    BODY = 1
-    CHUNKED = 2
-    WAIT = 3
-    STREAM = 4
-    LINGER = 5
-    CLOSED = 6
-
-
-HEAD: Final = Phase.HEAD
-BODY: Final = Phase.BODY
-CHUNKED: Final = Phase.CHUNKED
-WAIT: Final = Phase.WAIT
-STREAM: Final = Phase.STREAM
-LINGER: Final = Phase.LINGER
-CLOSED: Final = Phase.CLOSED
-# A member of an enum costs 120 ns to reach, a global 40, and a request passes a dozen of them.
 
 
 class Connection(asyncio.Protocol):
@@ -100,6 +79,7 @@ class Connection(asyncio.Protocol):
         "fast",
         "heads",
         "heard",
+        "in_line",
         "only_pipelined",
         "paused",
         "peer",
@@ -131,6 +111,8 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.stream: Streaming | None = None
         self._inbuf = bytearray()
+        self.in_line = False
+        """Whether others come first (`daemon.shares`): nothing is read off the buffer meanwhile."""
         self._scan = 0
         self._backlog = Backlog()
         self._head: Head | None = None
@@ -167,7 +149,7 @@ class Connection(asyncio.Protocol):
         if self.fast and daemon.serving:
             end = data.find(b"\r\n\r\n") + 4
             head = self.heads.get(data[:end])
-            if head is not None and len(data) == end + head.length and head.coding == "identity":
+            if head is not None and len(data) == end + head.length <= ALONE_BYTES_MAX and head.coding == "identity":
                 self.heard = daemon.coarse_s
                 self._run(head, data[end:])
                 return
@@ -192,7 +174,7 @@ class Connection(asyncio.Protocol):
             self.stream.gone()
         for exchange in list(self.pending):
             exchange.ended()
-        return self.phase is WAIT or bool(self.pending and self.phase is HEAD)
+        return self._has_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = CLOSED
@@ -232,15 +214,18 @@ class Connection(asyncio.Protocol):
             self._refuse(self._head, self.daemon.internal_error(error), time.perf_counter_ns())
 
     def _advance(self) -> None:
-        """Go on with what is buffered as far as it leads."""
-        while True:
+        """Go on with what is buffered as far as it leads, and as the time of this slice lasts."""
+        shares = self.daemon.shares
+        while not self.in_line:
             if self.phase is HEAD:
-                if not self._inbuf or not self._may_start() or not self._take_head():
+                if not self._inbuf or not self._may_start() or shares.comes_later(self) or not self._take_head():
                     break
             elif self.phase is BODY:
                 assert self._head is not None
                 if len(self._inbuf) < self._head.length:
                     self._check_budget()
+                    break
+                if shares.comes_later(self):
                     break
                 body = bytes(self._inbuf[: self._head.length])
                 del self._inbuf[: self._head.length]
@@ -257,16 +242,30 @@ class Connection(asyncio.Protocol):
             self.daemon.waited(waited_s)
         self._settle_reading()
 
+    def go_on(self) -> None:
+        """It is this connection's turn again."""
+        self._guarded_advance()
+
     def _may_start(self) -> bool:
         """Whether another request may be taken up now."""
         return not (self.paused or self.transport.is_closing()) and may_pipeline(self.pending, self.daemon.inflight_max)
 
+    def _has_more(self) -> bool:
+        """Whether what has come in leads to answers that are not written yet, though nothing else comes in."""
+        unread = self.paused and self.phase is HEAD and self._inbuf
+        return self.in_line or self.phase is WAIT or bool(self.pending or unread)
+
     def _settle_reading(self) -> None:
-        """Stop or go on reading, and say whether the next chunk may take the hot path."""
+        """Stop or go on reading, and say whether the next chunk may take the hot path. Close after the last answer."""
         if self.phase >= STREAM:
             return
+        if self._eof and not self._has_more():
+            self._close()
+            return
         stuck = self.phase is WAIT or (self.phase is HEAD and not self._may_start())
-        if stuck and len(self._inbuf) > INBUF_BYTES_MAX:
+        if self.in_line:
+            self._backlog.heard(0, self.daemon.loop.time, waits=True)
+        if self.in_line or (stuck and len(self._inbuf) > INBUF_BYTES_MAX):
             if self.reading:
                 self.reading = False
                 self.transport.pause_reading()
@@ -472,9 +471,9 @@ class Connection(asyncio.Protocol):
         if self.phase is LINGER:
             if last:
                 self._linger()
-        elif last or (not pending and (self.daemon.draining or (self._eof and not self._inbuf))):
+        elif last or (not pending and self.daemon.draining):
             self._close()
-        elif self._inbuf or self.phase is WAIT or not self.reading:
+        elif self._inbuf or self.phase is WAIT or not self.reading or self._eof:
             self._guarded_advance()
         elif not pending:
             self.fast = self.phase is HEAD and not self.paused
@@ -501,7 +500,9 @@ class Connection(asyncio.Protocol):
     def _linger(self) -> None:
         """The last answer is written: end our side, and drop what still comes until the other side has read it."""
         self._linger_since = self.daemon.loop.time()
-        if not self.transport.is_closing() and self.transport.can_write_eof():
+        if self._eof:
+            self._close()
+        elif not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
 
     def _close(self) -> None:
@@ -571,7 +572,7 @@ class Connection(asyncio.Protocol):
                 self.cut()
         elif self.phase is HEAD:
             if self._inbuf:
-                if not self.pending and not self.paused and now - self._head_since > times.header_s:
+                if not (self.in_line or self.pending or self.paused) and now - self._head_since > times.header_s:
                     self.cut()
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()

@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         self._draining = False
         self._closing_s: float | None = None
-        self._heard_s = daemon.loop.time()
+        self.heard = daemon.loop.time()
         self._stuck_bytes = 0
         self._stuck_since = 0.0
 
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     def _on_request(self, event: RequestReceived) -> None:
         number = event.stream_id
-        self._heard_s = self.daemon.loop.time()
+        self.heard = self.daemon.loop.time()
         if self._draining:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             return
@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
         self._sendable.pop(request, None)
         self._ending.pop(request, None)
         self._noted.pop(request, None)
-        self._heard_s = self.daemon.coarse_s
+        self.heard = self.daemon.coarse_s
         self._freed(unsent)
 
     def _freed(self, size: int) -> None:
@@ -495,7 +495,7 @@ class Connection(asyncio.Protocol):
             return
         for request in list(self.requests.values()):
             request.check(now)
-        if not self.requests and (self._draining or now - self._heard_s > times.idle_s):
+        if not self.requests and (self._draining or now - self.heard > times.idle_s):
             self.drain()
 
 

@@ -1,0 +1,104 @@
+"""How long requests that come in bulk may hold the loop before everybody else is looked at again.
+
+A connection may have sent megabytes of requests at once, and many connections a large one each. What is read off
+buffers between two looks at the sockets shares one slice of time; who has more stands in line, and goes on after the
+turn of the engine in which what was taken is written. So a lone request waits for a slice at most, however much others
+send, and those who send much still get all the time that is left.
+
+A small request that comes alone never stands in line (`http1.Connection.data_received`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
+
+SLICE_NS: Final = 1_000_000
+"""Time for all of them together between two looks at the sockets; the request that is under way then is finished."""
+ALONE_SLICE_NS: Final = 10_000_000
+"""The same while only one connection was heard of lately, which need not pay for others that are not there: each slice
+costs a turn of the engine, and a thread that builds a segment takes the interpreter's lock in between."""
+ALONE_BYTES_MAX: Final = 32 * 1024
+"""A request that comes alone, and is no larger, is run at once whatever others have sent: it takes 0.2 ms at most."""
+
+
+class Waits(Protocol):
+    """Whoever has more than was taken; while `in_line` says so, others come first."""
+
+    in_line: bool
+
+    def go_on(self) -> None:
+        """It is your turn; ask before each thing that you do whether it comes later."""
+        ...
+
+
+class Shares:
+    """The line, and what is left of the slice."""
+
+    __slots__ = ("_daemon", "_line", "_looked_s", "_planned", "_slice_ns", "_until_ns", "_used")
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._line: deque[Waits] = deque()
+        self._planned = False
+        self._until_ns = 0
+        """When the slice that has begun is over; 0 when none has."""
+        self._slice_ns = SLICE_NS
+        self._used = False
+        """Whether a slice has begun since the last look."""
+        self._looked_s = 0.0
+
+    def spent(self) -> bool:
+        """Whether the slice is over; the first one to ask begins it."""
+        now_ns = time.perf_counter_ns()
+        if self._until_ns:
+            return now_ns >= self._until_ns
+        self._until_ns = now_ns + self._slice_ns
+        self._used = True
+        self._daemon.wake()  # before the line goes on: what this slice takes is written first
+        return False
+
+    def comes_later(self, who: Waits) -> bool:
+        """Whether others come before what somebody has next; then it goes on in a later slice (`go_on`)."""
+        if not self.spent():
+            return False
+        who.in_line = True
+        self._line.append(who)
+        self._plan()
+        return True
+
+    def look(self) -> None:
+        """Every now and then: see whether there is more than one connection that sends anything."""
+        since_s, self._looked_s = self._looked_s, self._daemon.coarse_s
+        self._slice_ns = SLICE_NS
+        if self._used:
+            self._used = False
+            if sum(connection.heard >= since_s for connection in self._daemon.connections) < 2:
+                self._slice_ns = ALONE_SLICE_NS
+
+    def renew(self) -> None:
+        """The engine has had its turn: the next slice may begin, and begins with those who stand in line."""
+        if not self._line:
+            self._until_ns = 0
+
+    def _serve(self) -> None:
+        self._planned = False
+        self._until_ns = 0  # whoever is first begins the slice by asking, so at least one request is taken
+        line = self._line
+        while line:
+            who = line.popleft()
+            who.in_line = False
+            who.go_on()
+            if self.spent():
+                break
+        if line:
+            self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._daemon.loop.call_soon(self._serve)
