@@ -99,13 +99,17 @@ def run_sustained(seconds: float, plan: Plan) -> Iterator[Row]:
         loaded = _single_writes(server, pour)
         burst = statistics.mean(rates[: int(BURST_S)])
         sustained = statistics.mean(rates)
-        note = (
-            f"{sustained:,.0f} against {burst:,.0f} records/s; single writes p99 {p99(loaded):,.0f} µs, "
-            f"quiet {p99(quiet):,.0f}; resident {server.resident_bytes() / 1e6:.0f} MB"
-        )
         ratio = sustained / burst
-        name = f"ingest sustained over {seconds:.0f} s / burst"
-        yield Row(name, "ratio", single(ratio), "≥ 0.6", ratio >= 0.6, note=note)
+        name = f"ingest sustained over {seconds:.0f} s"
+        resident = server.resident_bytes() / 1e6
+        note = f"{sustained:,.0f} against {burst:,.0f} records/s; resident {resident:.0f} MB"
+        yield Row(f"{name} / burst", "ratio", single(ratio), "≥ 0.6", ratio >= 0.6, note=note)
+        ratio = p99(loaded) / p99(quiet)
+        note = (
+            f"p99 {p99(loaded):,.0f} µs against {p99(quiet):,.0f} alone; p50 {statistics.median(loaded) * 1e6:,.0f} "
+            f"against {statistics.median(quiet) * 1e6:,.0f}; a batch of the ingest holds the loop for about 1,200"
+        )
+        yield Row(f"{name}: single write p99 beside it / alone", "ratio", single(ratio), "≤ 2", ratio <= 2.0, note=note)
 
 
 def _single_writes(server: Server, during: Callable[[], None]) -> list[float]:
@@ -202,24 +206,30 @@ def forget_pages(directory: Path) -> None:
 
 def run_checkpoint(plan: Plan) -> Iterator[Row]:
     """Single writes while a checkpoint of many changed topics runs."""
-    with servers.topicsd(plan.where) as server:
+    with servers.scratch(plan.where) as directory:
+        counted = directory / "syncs"
+        server = servers.spawn_topicsd(directory, syncs=counted)
         client = Client(server.port)
-        seconds, quiet, during = [], [], []
-        for number in range(plan.rounds):
-            for topic in range(CHANGED_TOPICS):
-                client.ask(post(f"/v0/topics/many-{topic}?return_seqs=false", {"records": [{"data": number}]}))
-            quiet.append(p99(_single_writes(server, lambda: time.sleep(3))))
+        seconds, syncs, quiet, during = [], [], [], []
 
-            def checkpoint() -> None:
-                began = time.monotonic()
-                ask_json(server, "POST", "/v0/admin/checkpoint")
-                seconds.append(time.monotonic() - began)
+        def checkpoint() -> None:
+            began, before = time.monotonic(), counted.stat().st_size
+            ask_json(server, "POST", "/v0/admin/checkpoint")
+            seconds.append(time.monotonic() - began)
+            syncs.append(float(counted.stat().st_size - before))
 
-            during.append(p99(_single_writes(server, checkpoint)))
+        try:
+            for number in range(plan.rounds):
+                for topic in range(CHANGED_TOPICS):
+                    client.ask(post(f"/v0/topics/many-{topic}?return_seqs=false", {"records": [{"data": number}]}))
+                quiet.append(p99(_single_writes(server, lambda: time.sleep(3))))
+                during.append(p99(_single_writes(server, checkpoint)))
+        finally:
+            server.stop()
         ratio = statistics.median(during) / statistics.median(quiet)
         note = (
-            f"p99 {Spread.of(during).show()} µs against {Spread.of(quiet).show()} without; "
-            f"a checkpoint takes {Spread.of(seconds).show()} s"
+            f"p99 {Spread.of(during).show()} µs against {Spread.of(quiet).show()} without; a checkpoint takes "
+            f"{Spread.of(seconds).show()} s and, with those of the log meanwhile, {Spread.of(syncs).show()} syncs"
         )
         name = f"write p99 during a checkpoint of {CHANGED_TOPICS:,} changed topics / without"
         yield Row(name, "ratio", single(ratio), "≤ 2", ratio <= 2.0, note=note)

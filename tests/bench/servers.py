@@ -100,15 +100,20 @@ def wait_for_port(process: subprocess.Popen[bytes], port: int) -> None:
             time.sleep(0.005)
 
 
-def spawn_topicsd(directory: Path, samples: Path | None = None, options: tuple[str, ...] = ()) -> Server:
+def spawn_topicsd(
+    directory: Path, samples: Path | None = None, options: tuple[str, ...] = (), syncs: Path | None = None
+) -> Server:
     """Start the daemon on a directory (which may hold a store) and wait until it is ready.
 
-    With `samples` it runs under the sampling profiler, which writes them there at the end; `options` are its own.
+    With `samples` it runs under the sampling profiler, which writes them there at the end; with `syncs` that file gets
+    a byte for each sync. `options` are its own.
     """
     topicsd = Path(sys.executable).with_name("topicsd")
     if not topicsd.exists():
         raise BenchError(f"{topicsd} is not there: make setup")
     command = [sys.executable, "-m", "tests.bench.sampled", str(samples)] if samples else [str(topicsd)]
+    if syncs:
+        command = [sys.executable, "-m", "tests.bench.counted", str(syncs)]
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED)}
     directory.mkdir(parents=True, exist_ok=True)
