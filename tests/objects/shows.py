@@ -1,9 +1,10 @@
-"""Two shows of a history in a bucket, with their figures.
+"""Three shows of a history in a bucket, with their figures.
 
     python -m tests.objects.shows pages [RECORDS]     1,000,000 records: pages cold and warm, requests and bytes of each
     python -m tests.objects.shows stopped [SECONDS]   the bucket stopped for a minute under load, and what follows
+    python -m tests.objects.shows small [SEGMENTS]    1,000 small objects: pages before they are joined, and after
 
-Both start a daemon and a server of the S3 protocol, say what they find, and end with 1 if it is not as promised.
+Each starts a daemon and a server of the S3 protocol, says what it finds, and ends with 1 if it is not as promised.
 """
 
 from __future__ import annotations
@@ -158,12 +159,71 @@ def stopped(seconds: int) -> bool:
     return bool(count == total and waiting > 1)
 
 
+def cold_pages(daemon: DaemonProcess, total: int, count: int, what: str) -> float:
+    """Random pages that were not read before; how many requests one of them cost."""
+    rng = random.Random(15)
+    before, size = metric(daemon, "topics_cold_requests_total"), metric(daemon, "topics_cold_bytes_total")["get"]
+    seqs = rng.sample(range(0, total - 20 * PAGE, PAGE), count)
+    pages = [read(daemon, seq) for seq in seqs]
+    after = metric(daemon, "topics_cold_requests_total")
+    each = sum(after[op] - before[op] for op in after) / count
+    got = (metric(daemon, "topics_cold_bytes_total")["get"] - size) / count
+    p50, p99 = quantile(pages, 0.5), quantile(pages, 0.99)
+    print(
+        f"{what}: a page of {PAGE}: {each:.1f} requests, {got:.0f} bytes; p50 {p50:.1f} ms, p99 {p99:.1f} ms ({count})"
+    )
+    return each
+
+
+def small(segments: int) -> bool:
+    """Small segments of 100 records are moved, read, joined, and read again."""
+    server = Server()
+    with tempfile.TemporaryDirectory() as name:
+        directory, place = Path(name), server.place("small")
+        early = {**environment(place), "TOPICS_SEGMENT_MAX_EVENTS": "100", "TOPICS_COLD_MERGE_MIN": "0"}
+        daemon, total = start(directory, environ=early), 100 * segments
+        for first in range(0, total, 100):
+            write(daemon, first, 100)
+            if first % 10_000 == 0:
+                checkpoint(daemon)
+        moving = move_all(directory, daemon, 500)
+        print(f"{segments} small segments of 100 records moved in {moving:.0f} s")
+        assert daemon.stop() == 0
+        daemon = start(directory, environ=early)
+        before = cold_pages(daemon, total, 40, "small")
+        assert daemon.stop() == 0
+        late = {**early, "TOPICS_SEGMENT_MAX_EVENTS": "10000", "TOPICS_COLD_MERGE_MIN": "8"}
+        daemon = start(directory, environ=late)
+        began, asked = time.monotonic(), metric(daemon, "topics_cold_requests_total")
+        checkpoint(daemon)
+        while metric(daemon, "topics_cold_merged_total")[""] < segments - 9:
+            assert time.monotonic() - began < 400, metric(daemon, "topics_cold_merged_total")
+            time.sleep(0.5)
+        took = time.monotonic() - began
+        now = metric(daemon, "topics_cold_requests_total")
+        made, joined = metric(daemon, "topics_cold_merges_total")[""], metric(daemon, "topics_cold_merged_total")[""]
+        print(f"{joined:.0f} became {made:.0f} in {took:.0f} s, by { ({op: now[op] - asked[op] for op in now}) }")
+        for _ in range(2):
+            daemon.write("other", 1)
+            checkpoint(daemon)
+        assert daemon.stop() == 0
+        daemon = start(directory, environ=late)
+        after = cold_pages(daemon, total, 40, "joined")
+        seen = sum(1 for seq in range(0, total - PAGE, PAGE) if read(daemon, seq))
+        print(f"{seen} pages read through, each from its seq")
+        assert daemon.stop() == 0
+    server.stop()
+    return after < before
+
+
 def main(argv: Sequence[str]) -> int:
     show, number = (argv[0] if argv else ""), (int(argv[1]) if len(argv) > 1 else 0)
     if show == "pages":
         return 0 if pages(number or 1_000_000) else 1
     if show == "stopped":
         return 0 if stopped(number or 60) else 1
+    if show == "small":
+        return 0 if small(number or 1000) else 1
     print(__doc__)
     return 64
 
