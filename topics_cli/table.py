@@ -339,7 +339,7 @@ COMMANDS: dict[str, Command] = {
             arguments=(TOPIC,),
             options=(
                 Option("--to", TEXT, "A directory, or s3://bucket/prefix, that both daemons reach.", metavar="PLACE"),
-                Option("--url", TEXT, "The daemon that is to have it, if that is known.", metavar="URL", name="to_url"),
+                Option("--for", TEXT, "The daemon that is to have it, if that is known.", metavar="URL", name="to_url"),
                 Option("--cancel", FLAG, "Take the topic back, unless another daemon has it already."),
                 _DRY_RUN,
                 _YES,

@@ -60,7 +60,7 @@ function __topics_read
         case restore
             set -a valued --to --topic
         case detach
-            set -a valued --to --url
+            set -a valued --to --for
         case attach
             set -a valued --from --token --as
         case recover
@@ -351,7 +351,7 @@ complete -c topics -n '__topics_in restore' -l dry-run -d 'Show what would be do
 complete -c topics -n '__topics_in restore' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at restore 0' -a '(__fish_complete_directories)'
 complete -c topics -n '__topics_in detach' -l to -d 'A directory, or s3://bucket/prefix, that both daemons reach.' -x
-complete -c topics -n '__topics_in detach' -l url -d 'The daemon that is to have it, if that is known.' -x
+complete -c topics -n '__topics_in detach' -l for -d 'The daemon that is to have it, if that is known.' -x
 complete -c topics -n '__topics_in detach' -l cancel -d 'Take the topic back, unless another daemon has it already.'
 complete -c topics -n '__topics_in detach' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in detach' -s y -l yes -d 'Do not ask.'

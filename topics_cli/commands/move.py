@@ -72,7 +72,7 @@ def _place(text: str, flag: str) -> str:
     if text.startswith("s3://"):
         return text
     if "://" in text:
-        hint = "a directory, or s3://bucket/prefix; the daemon itself goes into --url (detach) or --as (attach)"
+        hint = "a directory, or s3://bucket/prefix; the daemon itself goes into --for (detach) or --as (attach)"
         raise usage(f"{flag} is {text!r}, which is no place that files are put into", hint)
     return os.path.abspath(text)
 
