@@ -101,6 +101,13 @@ def described(tree: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def difference(now: Spread, then: Spread) -> str:
+    """How much more it is, in brackets where either median lies in the other's range: nothing is known then."""
+    said = f"{(now.median / then.median - 1) * 100:+.0f} %"
+    more, less = now.median > then.high and then.median < now.low, now.median < then.low and then.median > now.high
+    return said if more or less else f"({said})"
+
+
 def page(found: dict[str, dict[str, Spread]], before: str | None, rounds: int) -> str:
     """The page of docs/benchmarks."""
     since = ["before", "since then"] if before is not None else []
@@ -110,16 +117,17 @@ def page(found: dict[str, dict[str, Spread]], before: str | None, rounds: int) -
         f"Made by `python -m tests.bench.cost`: server CPU in µs a request on {CONNECTIONS} connections, median and",
         f"range of {rounds} turns, the daemons loaded in turns. The key is the last of {KEYS}. A head that was",
         "seen before is known with its caller, so a key is hashed and compared once for each distinct head.",
+        "In brackets: a difference that is no larger than the turns among themselves, so that nothing is known of it.",
         "",
         "| request | " + " | ".join([WITHOUT, WITH, "keys cost", *since]) + " |",
         "|---" * (4 + len(since)) + "|",
     ]
     for row, spreads in found.items():
-        plain = spreads[WITHOUT].median
-        cells = [spreads[WITHOUT].show(), spreads[WITH].show(), f"{(spreads[WITH].median / plain - 1) * 100:+.0f} %"]
+        plain, keyed = spreads[WITHOUT], spreads[WITH]
+        cells = [plain.show(), keyed.show(), difference(keyed, plain)]
         if before is not None:
             then = spreads["before"]
-            cells += [then.show(), f"{(plain / then.median - 1) * 100:+.0f} %"]
+            cells += [then.show(), difference(plain, then)]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
     if before is not None:
         lines += [
