@@ -2,11 +2,13 @@
 
 Both are pure and bounded. `Chunks` takes bytes as they arrive and does work linear in them, however small the chunks
 are; everything but exactly hexadecimal size, CR LF, data, CR LF is refused. `inflate` never holds more than the bound.
+A body that is read piece by piece (`intake`) is unframed by a `Framing` and inflated by an `Inflating`.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from typing import Final
 
@@ -119,6 +121,102 @@ class Chunks:
     def body(self) -> bytes:
         """The data."""
         return bytes(self._data)
+
+    def take(self) -> bytes:
+        """The data that has come since the last look."""
+        data, self._data = bytes(self._data), bytearray()
+        return data
+
+
+class Framing:
+    """Where a body that is read piece by piece ends: here somebody else says so (HTTP/2)."""
+
+    __slots__ = ("over",)
+
+    def __init__(self, *, over: bool = False) -> None:
+        self.over = over
+        """Whether all of the body has come."""
+
+    def feed(self, data: bytes) -> bytes:
+        """What of this is data of the body; what follows the body is dropped."""
+        return data
+
+
+class Sized(Framing):
+    """A body whose length was said."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, length: int) -> None:
+        super().__init__(over=length == 0)
+        self._left = length
+
+    def feed(self, data: bytes) -> bytes:
+        data = data[: self._left]
+        self._left -= len(data)
+        self.over = self._left == 0
+        return data
+
+
+class Chunked(Framing):
+    """A body in chunks. Raises the 400 of broken framing."""
+
+    __slots__ = ("_buffer", "_chunks")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = bytearray()
+        self._chunks = Chunks(sys.maxsize)
+
+    def feed(self, data: bytes) -> bytes:
+        if self.over:
+            return b""
+        self._buffer += data
+        self.over = self._chunks.feed(self._buffer)
+        return self._chunks.take()
+
+
+class Inflating:
+    """A gzip body inflated piece by piece: what comes out at a time is bounded, whatever went in."""
+
+    __slots__ = ("_full", "_member", "_rest", "_untouched")
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self._untouched = True
+        self._rest = b""
+        """What went in and was not read."""
+        self._full = False
+        """Whether there may be more to come out of what was read."""
+
+    def __len__(self) -> int:
+        """Bytes that wait to be inflated."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> None:
+        """Take what came."""
+        self._rest += data
+        self._untouched = self._untouched and not data
+
+    def take(self, bytes_max: int) -> bytes:
+        """Inflate at most so much; empty when more has to come first. Raises the 400 of what is not gzip."""
+        while self._rest or self._full:
+            if self._member.eof:
+                self._member = zlib.decompressobj(wbits=31)
+            try:
+                piece = self._member.decompress(self._rest, bytes_max)
+            except zlib.error as error:
+                raise _bad("the body is not valid gzip") from error
+            self._rest = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            self._full = not self._member.eof and len(piece) == bytes_max
+            if piece:
+                return piece
+        return b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what went in is complete members; nothing at all is, too."""
+        return not self._rest and (self._member.eof or self._untouched)
 
 
 def inflate(body: bytes, bytes_max: int) -> bytes:

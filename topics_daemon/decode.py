@@ -450,8 +450,11 @@ def split_lines(body: bytes) -> list[bytes]:
     return lines
 
 
-def decode_ndjson(body: bytes, limits: Limits) -> list[bytes]:
-    """The values of an NDJSON body, verbatim but for white space around them; blank lines are skipped."""
+def decode_ndjson(body: bytes, limits: Limits, first: int = 1) -> list[bytes]:
+    """The values of an NDJSON body, verbatim but for white space around them; blank lines are skipped.
+
+    `first` is the number of its first line, for who reads a body in parts.
+    """
     check_utf8(body)
     lines = [stripped for line in body.split(b"\n") if (stripped := line.strip(b" \t\r"))]
     try:
@@ -460,7 +463,8 @@ def decode_ndjson(body: bytes, limits: Limits) -> list[bytes]:
         values = []
     if values != lines:
         # Malformed, or not a value a line: find the line that is at fault, or prove that there is none.
-        values = [_line_value(line, number) for number, line in enumerate(body.split(b"\n"), 1) if line.strip(b" \t\r")]
+        numbered = enumerate(body.split(b"\n"), first)
+        values = [_line_value(line, number) for number, line in numbered if line.strip(b" \t\r")]
     check_depth(values, limits)
     return values
 

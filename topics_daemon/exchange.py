@@ -16,6 +16,7 @@ from engine.topic.history import NotCached
 from topics_daemon.answers import error_answer
 
 if TYPE_CHECKING:
+    from topics_daemon.body import Framing
     from topics_daemon.daemon import Daemon
     from topics_daemon.head import Head
     from topics_daemon.routes.table import Handler
@@ -25,7 +26,7 @@ AHEAD_BYTES: Final = 64 * 1024
 
 
 class Streaming(Protocol):
-    """What a requester has become once its answer is not one answer: an event stream, or a WebSocket."""
+    """What a requester has become once its answer is not one answer: an event stream, a WebSocket, or an intake."""
 
     def pause(self) -> None:
         """More than may be written ahead waits to be sent."""
@@ -55,6 +56,11 @@ class Streaming(Protocol):
         """The daemon stops: end as soon as what is going on is done."""
         ...
 
+    def heard_all(self) -> bool:
+        """The other side has sent all it will; returns whether it is still answered. Who would take something on its
+        behalf had better not."""
+        ...
+
     def gone(self) -> None:
         """The connection is lost."""
         ...
@@ -76,6 +82,14 @@ class OneWay:
 
     def drain(self) -> None:
         """The pump has ended it already."""
+
+    def heard_all(self) -> bool:
+        """Who hangs up takes no more events."""
+        self.gone()
+        return False
+
+    def gone(self) -> None:
+        """The connection is lost."""
 
 
 class Requester(Protocol):
@@ -116,6 +130,26 @@ class Requester(Protocol):
 
     def is_gone(self) -> bool:
         """Whether what is written now reaches nobody."""
+        ...
+
+
+class Sender(Requester, Protocol):
+    """A requester that sends its body as it likes: a request of HTTP, not a command of a WebSocket."""
+
+    def framing(self, head: Head) -> Framing:
+        """Where the body of a request ends, for a stream that is given the body as it comes."""
+        ...
+
+    def invite(self) -> None:
+        """Say that the body may come, to a client that waits for it."""
+        ...
+
+    def read(self, more: bool) -> None:
+        """Go on reading what the other side sends to a stream, or stop: a little may still come then."""
+        ...
+
+    def finish(self) -> None:
+        """End a stream once everything is written, and drop what still comes until the other side has read it."""
         ...
 
 

@@ -89,6 +89,7 @@ class Head:
         "refusal",
         "route",
         "sec_fetch_site",
+        "streams",
         "tally",
         "unique",
         "upgrade",
@@ -124,6 +125,8 @@ class Head:
         """The header lines of an offer to speak another protocol from here on, or None."""
         self.unique = False
         """Whether another request with the same head is unlikely, so that remembering it would be waste."""
+        self.streams = False
+        """Whether the handler is asked before the body is there, and is given it as it comes."""
         self.plain = True
         """An answer needs no header beyond the usual ones, and no compression."""
         self.route: Route | None = None
@@ -189,6 +192,28 @@ def check_shape(raw: bytes | bytearray, bounds: Bounds) -> None:
         raise too_long(False)
     if raw.find(b"\n ") >= 0 or raw.find(b"\n\t") >= 0:
         raise _bad("header lines must not be folded")
+
+
+def says_http(begun: bytearray) -> bool:
+    """Whether a head that is not complete may be one of HTTP."""
+    line = begun.find(b"\r\n")
+    return PLAUSIBLE_START.match(begun) is not None and (line < 0 or begun.find(b" HTTP/", 0, line) >= 0)
+
+
+def check_begun(begun: bytearray, scanned: int, bounds: Bounds) -> None:
+    """Raise for a head that is not complete and never will be a good one; `scanned` bytes of it were looked at before.
+
+    A bare line feed is refused as soon as it is there: the end of such a head would never be found.
+    """
+    if len(begun) > min(bounds.line_bytes, bounds.head_bytes) and b"\n" not in begun:
+        raise too_long(True)
+    if len(begun) > bounds.head_bytes or begun.count(b"\n") > bounds.lines + 1:
+        raise too_long(False)
+    newline = begun.find(b"\n", scanned)
+    while newline >= 0:
+        if newline == 0 or begun[newline - 1] != 0x0D:
+            check_shape(begun, bounds)
+        newline = begun.find(b"\n", newline + 1)
 
 
 def parse(raw: bytes, bounds: Bounds) -> Head:

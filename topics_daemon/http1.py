@@ -32,14 +32,17 @@ from topics_daemon.body import (
     BODY_GRACE_S,
     BODY_RATE_MIN,
     DRAIN_BODY_BYTES_MAX,
+    Chunked,
     Chunks,
+    Framing,
+    Sized,
     inflate,
     payload_too_large,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
-from topics_daemon.head import PLAUSIBLE_START, Head, check_shape, parse, too_long
+from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, parse, says_http
 from topics_daemon.http2_frames import PREFACE_HEAD
-from topics_daemon.listen import abort, hold_little, is_own_user, peer_of
+from topics_daemon.listen import Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import Backlog, may_pipeline
 from topics_daemon.shares import ALONE_BYTES_MAX
@@ -71,8 +74,7 @@ class Connection(asyncio.Protocol):
         "_linger_since",
         "_received",
         "_scan",
-        "_stuck_bytes",
-        "_stuck_since",
+        "_stuck",
         "_waiting",
         "daemon",
         "door",
@@ -120,8 +122,7 @@ class Connection(asyncio.Protocol):
         self._received = 0
         self._eof = False
         self._head_since = self._body_since = self._linger_since = 0.0
-        self._stuck_bytes = 0
-        self._stuck_since = 0.0
+        self._stuck = Stuck()
         self._daemon_waits = False
         self._waiting = b""
 
@@ -170,10 +171,10 @@ class Connection(asyncio.Protocol):
         """A client that has sent all it will may still read: what is pending is answered first. A stream ends here,
         before the write of the same tick is served: it may reach nobody, and the session's cursor must not pass it."""
         self._eof = True
-        if self.stream is not None:
-            self.stream.gone()
         for exchange in list(self.pending):
             exchange.ended()
+        if self.stream is not None:
+            return self.stream.heard_all()
         return self._has_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -282,14 +283,9 @@ class Connection(asyncio.Protocol):
         if end < 4:
             if self._scan == 0:
                 self._head_since = self.daemon.loop.time()
-            line = inbuf.find(b"\r\n")
-            if PLAUSIBLE_START.match(inbuf) is None or (line >= 0 and inbuf.find(b" HTTP/", 0, line) < 0):
+            if not says_http(inbuf):
                 return self._hang_up()
-            if len(inbuf) > min(bounds.line_bytes, bounds.head_bytes) and b"\n" not in inbuf:
-                raise too_long(True)
-            if len(inbuf) > bounds.head_bytes or inbuf.count(b"\n") > bounds.lines + 1:
-                raise too_long(False)
-            self._check_line_ends(inbuf)
+            check_begun(inbuf, self._scan, bounds)
             self._scan = max(len(inbuf) - 3, 0)
             return False
         raw = bytes(inbuf[:end])
@@ -324,20 +320,12 @@ class Connection(asyncio.Protocol):
         self.cut()
         return False
 
-    def _check_line_ends(self, inbuf: bytearray) -> None:
-        """Refuse a bare line feed as soon as it is there: the end of such a head would never be found."""
-        newline = inbuf.find(b"\n", self._scan)
-        while newline >= 0:
-            if newline == 0 or inbuf[newline - 1] != 0x0D:
-                check_shape(inbuf, self.daemon.head_bounds)
-            newline = inbuf.find(b"\n", newline + 1)
-
     def _head_complete(self, head: Head) -> None:
         """Decide what happens to the body of a request whose head is there."""
-        if not head.has_body:
+        refusal = head.refusal
+        if not head.has_body or (head.streams and refusal is None):
             self._body_complete(b"")
             return
-        refusal = head.refusal
         small = 0 < head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
         if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
             raise refusal
@@ -416,6 +404,9 @@ class Connection(asyncio.Protocol):
             daemon.answer_late(self, head, body, started_ns, lack.job)
             return
         except TopicsError as error:
+            if head.streams and head.has_body:
+                self._refuse(head, error, started_ns)
+                return
             daemon.metrics.refused(error)
             answer = error_answer(head, error, started_ns)
         except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
@@ -519,11 +510,26 @@ class Connection(asyncio.Protocol):
         self.phase = STREAM
         self.fast = False
         self.stream = stream
+        self.read(True)
         if self._inbuf:
             self.daemon.loop.call_soon(stream.heard, bytes(self._inbuf))
             self._inbuf = bytearray()
         self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
         hold_little(self.transport, AHEAD_BYTES)
+
+    def framing(self, head: Head) -> Framing:
+        """Where the body of a request ends, for a stream that is given the body as it comes."""
+        return Chunked() if head.chunked else Sized(head.length)
+
+    def invite(self) -> None:
+        """Say that the body may come."""
+        self.transport.write(CONTINUE)
+
+    def read(self, more: bool) -> None:
+        """Go on reading what the other side sends to a stream, or stop."""
+        if self.reading is not more and not self.transport.is_closing():
+            self.reading = more
+            (self.transport.resume_reading if more else self.transport.pause_reading)()
 
     def unsent(self) -> int:
         """Bytes of a stream that were written, and not taken yet."""
@@ -536,6 +542,7 @@ class Connection(asyncio.Protocol):
     def finish(self) -> None:
         """The last words are written: end our side, and drop what still comes until the other side has read them."""
         self.phase = LINGER
+        self.read(True)
         self._linger()
 
     def is_gone(self) -> bool:
@@ -565,7 +572,7 @@ class Connection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Enforce the deadlines; called by the daemon's coarse timer."""
         times = self.daemon.timeouts
-        if self._is_stuck(now, times.stall_s):
+        if self._stuck.lasts(self.transport.get_write_buffer_size(), now, times.stall_s):
             if self.stream is not None:
                 self.stream.stalled()
             else:
@@ -584,17 +591,8 @@ class Connection(asyncio.Protocol):
         elif self.phase is STREAM and self.stream is not None:
             self.stream.check(now)
         elif self.phase is LINGER:
-            if self._stuck_bytes:
+            if self._stuck.waiting:
                 # What is written is still being taken, however slowly; only then the time of lingering begins.
                 self._linger_since = now
             elif now - self._linger_since > LINGER_S:
                 self.cut()
-
-    def _is_stuck(self, now: float, stall_s: float) -> bool:
-        """Whether the other side has taken nothing of what waits for it for too long."""
-        waiting = self.transport.get_write_buffer_size()
-        if waiting == 0 or waiting != self._stuck_bytes:
-            self._stuck_bytes = waiting
-            self._stuck_since = now
-            return False
-        return now - self._stuck_since > stall_s

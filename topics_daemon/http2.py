@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A peer that has sent all it will may still read; who would take something on its behalf had better not."""
         for request in list(self.requests.values()):
-            if request.stream is not None or request.state is State.BODY:
+            if request.state is State.BODY or (request.stream is not None and not request.stream.heard_all()):
                 request.close()
             for exchange in list(request.pending):
                 exchange.ended()
@@ -245,8 +245,12 @@ class Connection(asyncio.Protocol):
                 request.take_body(event.data)
             except TopicsError as error:
                 request.refuse(error)
-        if event.flow_controlled_length:
-            self._h2.acknowledge_received_data(event.flow_controlled_length, number)
+        size = event.flow_controlled_length
+        if size and request is not None and request.held_back(size):
+            # The window of the connection stays open for its other requests.
+            self._h2.increment_flow_control_window(size)
+        elif size:
+            self._h2.acknowledge_received_data(size, number)
 
     def _on_end(self, event: StreamEnded) -> None:
         request = self.requests.get(event.stream_id)
@@ -332,6 +336,12 @@ class Connection(asyncio.Protocol):
         """A stream ends once everything is sent."""
         self._ending[request] = None
         self.note(request)
+
+    def reopen(self, request: Request, size: int) -> None:
+        """A request reads on: give back what it held back of its window."""
+        if size and self._closing_s is None and not self._lib_closed(request.id):
+            self._h2.increment_flow_control_window(size, request.id)
+            self.note(request)
 
     def reset(self, request: Request, code: ErrorCodes) -> None:
         """End a request on our side."""
@@ -432,6 +442,10 @@ class Connection(asyncio.Protocol):
         Not before: clients made with h2 take no answers any more once they have been told goodbye.
         """
         self._draining = True
+        if self.daemon.draining:
+            for request in list(self.requests.values()):
+                if request.stream is not None:
+                    request.stream.drain()
         if not self.requests and self._closing_s is None:
             self._h2.close_connection()
             self._close()

@@ -20,7 +20,14 @@ from h2.errors import ErrorCodes
 
 from engine.errors import Code, Refused, TopicsError
 from topics_daemon.answers import error_answer
-from topics_daemon.body import BODY_GRACE_S, BODY_RATE_MIN, DRAIN_BODY_BYTES_MAX, inflate, payload_too_large
+from topics_daemon.body import (
+    BODY_GRACE_S,
+    BODY_RATE_MIN,
+    DRAIN_BODY_BYTES_MAX,
+    Framing,
+    inflate,
+    payload_too_large,
+)
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
 from topics_daemon.http2_head import as_fields
 
@@ -50,6 +57,8 @@ class Request:
         "_body",
         "_body_since",
         "_expects",
+        "_framing",
+        "_held_back",
         "_moved_s",
         "_out",
         "_received",
@@ -90,6 +99,10 @@ class Request:
         self._out: deque[memoryview] = deque()
         self._expects = False
         """Whether the head of the answer comes with the next write of its stream."""
+        self._framing: Framing | None = None
+        """Of a body that its stream is given as it comes."""
+        self._held_back = -1
+        """What of its window is not given back to the peer while its stream does not read; −1 while it does."""
         self._body: list[bytes] = []
         self._received = 0
         """What it counts among the bodies of all requests."""
@@ -110,12 +123,20 @@ class Request:
         small = 0 <= head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
         if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
             raise refusal
-        if head.expects_continue:
+        if head.streams and refusal is None:
+            self.state = State.READY
+            self.line.run_soon(self)
+        elif head.expects_continue:
             self.line.inform(self.id)
 
     def take_body(self, data: bytes) -> None:
         """Some of its body is there; raises the refusal of what is too large."""
-        if self.state is not State.BODY or self.head is None:
+        if self.stream is not None:
+            self.stream.heard(data)
+            return
+        if self.head is None or (
+            self.state is not State.BODY and not (self.state is State.READY and self.head.streams)
+        ):
             return
         daemon = self.daemon
         self._received += len(data)
@@ -133,6 +154,9 @@ class Request:
     def complete(self) -> None:
         """The peer has sent all of it: run it as soon as there is room for an answer."""
         self.peer_ended = True
+        if self._framing is not None and self.stream is not None:
+            self._framing.over = True
+            self.stream.heard(b"")
         if self.state is State.BODY and self.head is not None:
             self.state = State.READY
             self.line.run_soon(self)
@@ -158,7 +182,7 @@ class Request:
             body = self._forget_body()
             if head.refusal is not None:
                 raise head.refusal
-            if body and head.coding == "gzip":
+            if body and head.coding == "gzip" and not head.streams:
                 body = inflate(body, daemon.limits.body_bytes)
                 if daemon.buffered_bytes + len(body) > daemon.buffer_bytes_max:
                     raise payload_too_large(daemon.limits.body_bytes)
@@ -262,6 +286,30 @@ class Request:
         self.stream = stream
         self._expects = True
 
+    def framing(self, head: Head) -> Framing:
+        """Where the body ends: the frames say so."""
+        self._framing = Framing(over=self.peer_ended)
+        return self._framing
+
+    def invite(self) -> None:
+        """Say that the body may come."""
+        self.line.inform(self.id)
+
+    def read(self, more: bool) -> None:
+        """Go on reading what the peer sends to the stream, or stop: what it may send already comes all the same."""
+        if more:
+            held_back, self._held_back = self._held_back, -1
+            self.line.reopen(self, max(held_back, 0))
+        else:
+            self._held_back = max(self._held_back, 0)
+
+    def held_back(self, size: int) -> bool:
+        """Whether what came is not to be given back to the window before the stream reads on."""
+        if self._held_back < 0 or self.state is State.CLOSED:
+            return False
+        self._held_back += size
+        return True
+
     def write(self, data: bytes) -> None:
         """Write a part of the stream."""
         if self.state is State.CLOSED:
@@ -298,6 +346,10 @@ class Request:
             self.last = True
             self.line.end_soon(self)
 
+    def finish(self) -> None:
+        """The same: the peer is told to send nothing more."""
+        self.end()
+
     def cut(self) -> None:
         """End it now."""
         if self.state is not State.CLOSED:
@@ -325,9 +377,13 @@ class Request:
                 self.stream.stalled()
             else:
                 self.cut()
+        elif self.stream is not None:
+            self.stream.check(now)
 
     def judge_again(self) -> None:
         """The keys have changed: what was decided about a request that is coming in may not hold any more."""
         if self.state <= State.READY and self.head is not None and self.head.refusal is None:
             self.head = copy.copy(self.head)
             self.line.door.judge(self.head)
+        elif self.stream is not None:
+            self.stream.judge_again()

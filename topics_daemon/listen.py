@@ -98,6 +98,25 @@ def abort(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
+class Stuck:
+    """Whether the other side of a connection takes what waits for it."""
+
+    __slots__ = ("_since_s", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        """Bytes that waited at the last look."""
+        self._since_s = 0.0
+
+    def lasts(self, waiting: int, now_s: float, stall_s: float) -> bool:
+        """Whether of what waits nothing was taken for too long."""
+        if waiting == 0 or waiting != self.waiting:
+            self.waiting = waiting
+            self._since_s = now_s
+            return False
+        return now_s - self._since_s > stall_s
+
+
 def hold_little(transport: asyncio.Transport, unsent_bytes: int) -> None:
     """Let the kernel take no more than this ahead of what it can send: for who reads slowly it would hold megabytes.
 

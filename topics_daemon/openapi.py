@@ -180,7 +180,7 @@ def _operation(method: str, path: str, route: Route, operation: Operation) -> di
     parameters = _parameters(path, operation)
     if parameters:
         shown["parameters"] = parameters
-    if operation.takes is not None:
+    if operation.takes is not None or route.streams_body:
         shown["requestBody"] = _body(route, operation)
     if route.probe:
         shown["security"] = [{}, {"key": []}]
@@ -206,10 +206,10 @@ def _parameters(path: str, operation: Operation) -> list[dict[str, Any]]:
 
 
 def _body(route: Route, operation: Operation) -> dict[str, Any]:
-    assert operation.takes is not None
     content: dict[str, Any] = {}
     for kind in sorted(route.kinds):
         if kind is Content.JSON:
+            assert operation.takes is not None
             content[NAMES[kind]] = {"schema": _ref(operation.takes), "example": operation.example}
         else:
             lines = '{"n":1}\n{"n":2}\n' if kind is Content.NDJSON else "one\ntwo\n"

@@ -53,11 +53,14 @@ _PAGED: Final = (
     Param("cursor", _TEXT, "the `next_cursor` of the page before"),
 )
 _PREFIX: Final = Param("prefix", _TEXT, "only names that begin so")
-_WRITE_QUERY: Final = (
-    Param("return_seqs", {**_FLAG, "default": True}, "whether the answer lists the seqs"),
+_LINES_QUERY: Final = (
     Param("tag", _TEXT, "for lines and NDJSON: the tag of each record"),
     Param("node", _TEXT, "for lines and NDJSON: the node of each record"),
     Param("meta", _TEXT, "for lines and NDJSON: a JSON object, the meta of each record"),
+)
+_WRITE_QUERY: Final = (
+    Param("return_seqs", {**_FLAG, "default": True}, "whether the answer lists the seqs"),
+    *_LINES_QUERY,
     Param("idempotency_key", _TEXT, "for lines and NDJSON: as the body's member"),
     Param("create", _FLAG, "for lines and NDJSON: as the body's member"),
 )
@@ -312,6 +315,20 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("DELETE", "/v0/topics/:topic/cursors/:param"): Operation(
         about="take it away", gives={200: openapi_answers.CursorDropped}, refuses=(507,), param="name"
+    ),
+    ("POST", "/v0/topics/:topic/records"): Operation(
+        about=(
+            "with `stream=true`: write a body of any length, a value or a text a line, as many batches; answered by "
+            "a line for each as it commits, then one with `done` or `error`"
+        ),
+        query=(
+            Param("stream", _FLAG, "must be true", required=True),
+            *_LINES_QUERY,
+            Param("create", _FLAG, "whether the topic may be made"),
+            Param("ack", {"enum": ["fsync"]}, "answer each batch when it is on the disk, whatever the topic's class"),
+        ),
+        gives={200: "application/x-ndjson", 201: "application/x-ndjson"},
+        refuses=(404, 409, 422, 507),
     ),
     ("GET", "/v0/topics/:topic/records/:param"): Operation(
         about="one record by seq, or 404 with why it is gone",

@@ -371,6 +371,11 @@ class Socket:
         self._end()
         self.connection.finish()
 
+    def heard_all(self) -> bool:
+        """A client that hangs up without a goodbye gets none."""
+        self._end()
+        return False
+
     def gone(self) -> None:
         """The connection is lost."""
         self._end()

@@ -1,7 +1,8 @@
 """A real daemon process and raw sockets to it: what the tests of this directory are made of.
 
 Every module starts one daemon (`daemon_process`), with the settings that it needs, in a temporary directory. Requests
-are bytes, written as they go over the wire; answers are read by a small reader that trusts nothing but Content-Length.
+are bytes, written as they go over the wire; answers are read by a small reader that trusts nothing but Content-Length,
+or the end of a connection that was said to close.
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ class Wire:
             headers[name.lower()] = value
         if status == 100:
             return Answer(status, headers, b"")
+        if "content-length" not in headers and headers.get("connection") == "close":
+            while data := self.sock.recv(1 << 18):
+                self.buffer += data
+            return Answer(status, headers, self.buffer)
         length = 0 if method == "HEAD" else int(headers["content-length"])
         while len(self.buffer) < length:
             self._more()

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from engine.errors import Code, Refused
-from topics_daemon.body import Chunks, inflate
+from topics_daemon.body import Chunked, Chunks, Inflating, Sized, inflate
 
 GOOD = [
     (b"0\r\n\r\n", b""),
@@ -86,3 +86,67 @@ def test_what_is_not_whole_gzip_is_400(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
         inflate(data, 1000)
     assert caught.value.code is Code.INVALID_REQUEST
+
+
+# -- bodies that are read piece by piece -----------------------------------------------------------------------------
+
+
+def test_a_sized_body_ends_where_it_was_said_to() -> None:
+    framing = Sized(5)
+    assert (framing.feed(b"abc"), framing.over) == (b"abc", False)
+    assert (framing.feed(b"defg"), framing.over) == (b"de", True)
+    assert framing.feed(b"h") == b""
+    assert Sized(0).over
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_chunks_are_undone_as_they_come(size: int) -> None:
+    framed = b"3\r\nabc\r\n1;x=y\r\nd\r\n0\r\nTrailer: 1\r\n\r\nGET"
+    framing, found = Chunked(), b""
+    for at in range(0, len(framed), size):
+        found += framing.feed(framed[at : at + size])
+    assert (found, framing.over) == (b"abcd", True)
+
+
+def test_broken_chunks_are_refused_in_the_middle() -> None:
+    framing = Chunked()
+    assert framing.feed(b"3\r\nabc\r\n") == b"abc"
+    with pytest.raises(Refused):
+        framing.feed(b"zz\r\n")
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_members_of_gzip_are_inflated_as_they_come(size: int) -> None:
+    text = b"".join(b"%d\n" % n for n in range(2000))
+    packed = gzip.compress(text) + gzip.compress(b"") + gzip.compress(b"end")
+    inflating, found = Inflating(), b""
+    for at in range(0, len(packed), size):
+        inflating.feed(packed[at : at + size])
+        while piece := inflating.take(100):
+            assert len(piece) <= 100
+            found += piece
+    assert found == text + b"end"
+    assert inflating.is_whole
+
+
+def test_a_little_gzip_that_is_much_comes_out_a_little_at_a_time() -> None:
+    inflating = Inflating()
+    inflating.feed(gzip.compress(b"\0" * 10_000_000))
+    for _ in range(10):
+        assert len(inflating.take(1000)) == 1000
+    assert len(inflating) < 20_000
+
+
+def test_gzip_that_ends_early_or_is_none_is_told() -> None:
+    packed = gzip.compress(b"hello")
+    assert Inflating().is_whole
+    inflating = Inflating()
+    inflating.feed(packed[:-1])
+    while inflating.take(100):
+        pass
+    assert not inflating.is_whole
+    for wrong in (b"no gzip at all", packed + b"more"):
+        inflating = Inflating()
+        inflating.feed(wrong)
+        with pytest.raises(Refused):
+            [inflating.take(100) for _ in range(10)]

@@ -21,6 +21,7 @@ from topics_daemon.head import Content, Head, unescape
 from topics_daemon.keys import Scope, digest_of
 from topics_daemon.routes import (
     admin,
+    append,
     cursors,
     delete,
     diff,
@@ -73,12 +74,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is about the whole store, so that a key which is limited to some names may not use it."""
     late: bool = False
     """Whether the handler itself asks who is there, because something comes before it (an unknown watch id)."""
+    streams_body: bool = False
+    """Whether its handler is asked before the body is there, which may have no end."""
     stream: bool = False
     """Whether it is opened by a browser's EventSource or WebSocket, which cannot set headers: the key may come as
     `?token=`."""
 
 
 _WRITE_KINDS: Final = frozenset({Content.JSON, Content.NDJSON, Content.LINES})
+_LINE_KINDS: Final = frozenset({Content.NDJSON, Content.LINES})
 _BOTH: Final = Scope.READ | Scope.WRITE
 _ANY_NAME: Final = ":topic"
 _ANY_PARAM: Final = ":param"
@@ -137,6 +141,11 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         "PUT": Route(handler=cursors.put_cursor, scope=Scope.WRITE, body=Body.REQUIRED),
         "DELETE": Route(handler=cursors.drop_cursor, scope=Scope.DELETE),
     },
+    ("v0", "topics", _ANY_NAME, "records"): {
+        "POST": Route(
+            handler=append.append_stream, scope=Scope.WRITE, body=Body.REQUIRED, kinds=_LINE_KINDS, streams_body=True
+        )
+    },
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
     ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
@@ -182,6 +191,9 @@ def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
             Code.METHOD_NOT_ALLOWED, f"this path takes {', '.join(allowed)}", {"method": head.method, "allow": allowed}
         )
     head.route = route
+    head.streams = route.streams_body
+    # Its body is never there with it, as the hot path has it.
+    head.unique = head.unique or head.streams
     _admit(head, route, gate, trusted)
     if values and len(head.path.split("/")) > 3 and head.path.startswith("/v0/topics/"):
         head.name = check_topic_name(unescape(values[0]))
@@ -213,7 +225,7 @@ def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
 
 
 def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
-    if head.length > body_bytes_max:
+    if head.length > body_bytes_max and not route.streams_body:
         raise payload_too_large(body_bytes_max)
     if not head.framed:
         if route.body is Body.REQUIRED:

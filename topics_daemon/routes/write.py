@@ -207,22 +207,27 @@ def _decode_lines(daemon: Daemon, head: Head, body: bytes) -> Write:
     query = head.query
     check_names(query, _LINES_QUERY, warnings)
     datas = decode_ndjson(body, limits) if head.content is Content.NDJSON else decode_text_lines(body)
-    count = len(datas)
+    key = query.get("idempotency_key")
+    return Write(
+        batch_of_lines(query, datas),
+        None if key is None else check_key(key, limits),
+        flag(query, "create", True) if "create" in query else None,
+        return_seqs=flag(query, "return_seqs", True),
+        warnings=warnings or None,
+    )
+
+
+def batch_of_lines(query: dict[str, str], datas: list[bytes]) -> Batch:
+    """Values of lines as records; tag, node and meta are in the query, the same for all of them."""
     batch = Batch(datas)
+    count = len(datas)
     if "tag" in query:
         batch.tags = [query["tag"]] * count
     if "node" in query:
         batch.nodes = [query["node"]] * count
     if "meta" in query:
         batch.metas = [_meta(query["meta"])] * count
-    key = query.get("idempotency_key")
-    return Write(
-        batch,
-        None if key is None else check_key(key, limits),
-        flag(query, "create", True) if "create" in query else None,
-        return_seqs=flag(query, "return_seqs", True),
-        warnings=warnings or None,
-    )
+    return batch
 
 
 def _meta(text: str) -> bytes:
