@@ -257,7 +257,7 @@ def test_a_signal_ends_the_load_and_the_rest_follows_in_order(shared: Daemon, tm
 def test_lines_tags_and_fsync_arrive_as_they_were_sent(tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b'{"n":1.10,"t":"\\u00e4"}\n[1,2]\n"x"\n')
     text = """
-        duration = "500ms"
+        duration = "30s"
         [daemon]
         start = true
         options = ["--segment-max-events", "50"]
