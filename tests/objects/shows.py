@@ -2,7 +2,7 @@
 
     python -m tests.objects.shows pages [RECORDS]     1,000,000 records: pages cold and warm, requests and bytes of each
     python -m tests.objects.shows stopped [SECONDS]   the bucket stopped for a minute under load, and what follows
-    python -m tests.objects.shows small [SEGMENTS]    1,000 small objects: pages before they are joined, and after
+    python -m tests.objects.shows small [BATCHES]     small objects: pages before they are joined, and after
 
 Each starts a daemon and a server of the S3 protocol, says what it finds, and ends with 1 if it is not as promised.
 """
@@ -176,18 +176,24 @@ def cold_pages(daemon: DaemonProcess, total: int, count: int, what: str) -> floa
 
 
 def small(segments: int) -> bool:
-    """Small segments of 100 records are moved, read, joined, and read again."""
+    """Small segments of 128 records are moved, read, joined, and read again."""
     server = Server()
     with tempfile.TemporaryDirectory() as name:
         directory, place = Path(name), server.place("small")
         early = {**environment(place), "TOPICS_SEGMENT_MAX_EVENTS": "100", "TOPICS_COLD_MERGE_MIN": "0"}
-        daemon, total = start(directory, environ=early), 100 * segments
-        for first in range(0, total, 100):
-            write(daemon, first, 100)
-            if first % 10_000 == 0:
+        daemon, total = start(directory, environ=early), 128 * segments
+        for first in range(0, total, 128):
+            write(daemon, first, 128)
+            if first % 12_800 == 0:
                 checkpoint(daemon)
-        moving = move_all(directory, daemon, 500)
-        print(f"{segments} small segments of 100 records moved in {moving:.0f} s")
+        began = time.monotonic()
+        while len(list(directory.glob("data/topics/0000000000000001/*.data"))) > 1:
+            assert time.monotonic() - began < 400, "the segments do not move"
+            daemon.write("other", 1)
+            checkpoint(daemon)
+            time.sleep(0.5)
+        moved = metric(daemon, "topics_cold_moved_total")[""]
+        print(f"{total} records in {moved:.0f} small segments moved, {time.monotonic() - began:.0f} s after the last")
         assert daemon.stop() == 0
         daemon = start(directory, environ=early)
         before = cold_pages(daemon, total, 40, "small")
@@ -196,7 +202,7 @@ def small(segments: int) -> bool:
         daemon = start(directory, environ=late)
         began, asked = time.monotonic(), metric(daemon, "topics_cold_requests_total")
         checkpoint(daemon)
-        while metric(daemon, "topics_cold_merged_total")[""] < segments - 9:
+        while metric(daemon, "topics_cold_merged_total")[""] < moved - 9:
             assert time.monotonic() - began < 400, metric(daemon, "topics_cold_merged_total")
             time.sleep(0.5)
         took = time.monotonic() - began
