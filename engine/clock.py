@@ -9,6 +9,7 @@ only once it has been steady for `STEADY_MS`: a step back revives nothing, a bog
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final, Protocol
 
 STEADY_MS: Final = 120_000
@@ -36,18 +37,19 @@ class OsClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def boot_ns(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    boot_ns = staticmethod(partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME))
 
 
 class EngineTime:
     """Milliseconds that never fall (queues.md, "State and rules")."""
 
-    __slots__ = ("_clock", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
+    __slots__ = ("_boot_ms", "_clock", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
 
     def __init__(self, clock: Clock, last_logged_ms: int) -> None:
         self._clock = clock
         boot_ms = clock.boot_ns() // 1_000_000
+        self._boot_ms = -1
+        """Of the last look at the clocks."""
         self.now_ms = max(last_logged_ms, clock.wall_ms())
         self._offset_ms = self.now_ms - boot_ms
         self._step_seen_boot_ms: int | None = None
@@ -56,6 +58,9 @@ class EngineTime:
     def advance(self) -> int:
         """Read the clocks once, and return engine time in milliseconds."""
         boot_ms = self._clock.boot_ns() // 1_000_000
+        if boot_ms == self._boot_ms:
+            return self.now_ms  # a busy daemon asks several times in a millisecond
+        self._boot_ms = boot_ms
         wall_offset_ms = self._clock.wall_ms() - boot_ms
         if wall_offset_ms <= self._offset_ms + STEP_TOLERANCE_MS:
             self._step_seen_boot_ms = None

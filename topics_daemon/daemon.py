@@ -401,15 +401,16 @@ class Daemon:
 
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""
-        assert self._syncer is not None
-        assert self._filler is not None
-        while (job := core.sync_job(core.commit.now_ms)) is not None:
+        commit = core.commit
+        while (job := commit.sync_job(commit.now_ms)) is not None:
+            assert self._syncer is not None
             self.metrics.sync_began(job.shard)
             self._syncer.submit(job)
         self._turns_to_chore -= 1
-        if (self._turns_to_chore <= 0 or core.parking) and not self._chore_runs:
+        if (self._turns_to_chore <= 0 or core.parking.entries) and not self._chore_runs:
             self._turns_to_chore = TURNS_PER_CHORE
             if (chore := core.chore()) is not None:
+                assert self._filler is not None
                 self._chore_runs = True
                 self._filler.submit(chore)
 

@@ -431,7 +431,9 @@ class Connection(asyncio.Protocol):
         if len(pending) == 1 and self.phase is HEAD and not self._inbuf and self.reading and not self._eof:
             # The usual case by far: one request, one answer, nothing else.
             exchange = pending.popleft()
-            self.transport.write(cast(bytes, exchange.answer))
+            answer = exchange.answer
+            assert answer is not None
+            self.transport.write(answer)
             if exchange.last or self.daemon.draining:
                 self._close()
             else:

@@ -57,8 +57,10 @@ class Routing:
 
     def look(self) -> None:
         """After the engine has moved: plan a slice if there is something to copy."""
-        self._core.catching.look()
-        if not self._due and self._core.forwarding.ready:
+        core = self._core
+        if core.catching.waiting:
+            core.catching.look()
+        if core.forwarding.line and not self._due and core.forwarding.ready:
             self._due = True
             self._daemon.loop.call_soon(self._turn)
 

@@ -79,7 +79,7 @@ class Catching:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._waiting: list[CatchUp] = []
+        self.waiting: list[CatchUp] = []
 
     def check(self, names: Iterable[str]) -> None:
         """Raise `Behind` where these topics lack what their sources have acked; one slice is made at once."""
@@ -97,18 +97,18 @@ class Catching:
         chains = [chain for chain in chains if not chain.has_caught_up()]
         if chains:
             job = CatchUp(chains)
-            self._waiting.append(job)
+            self.waiting.append(job)
             raise Behind(job)
 
     def look(self) -> None:
         """Copies may have arrived: tell who waited for them."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for job in waiting:
             if job.ticket.done:
                 continue
             if all(chain.has_caught_up() for chain in job.chains):
                 job.ticket.complete(True)
             else:
-                self._waiting.append(job)
+                self.waiting.append(job)

@@ -32,7 +32,7 @@ from engine.formats.frame import FrameType
 from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.types import Durability
-from engine.wal.wal import GroupWrite, SyncJob, Wal
+from engine.wal.wal import SyncJob, Wal
 
 SYNC_STALL_MS: Final = 10_000
 """A sync that takes longer makes the store not ready, and its waiters *unknown* (faults.md F12)."""
@@ -100,13 +100,13 @@ class Commit:
     def add(self, change: Staged, end_lsn: int, *, sync: bool) -> None:
         """Queue a change whose frame has just been staged and ends at `end_lsn`; `sync` is what its class asks for."""
         slot = change.slot
-        book = self.books[slot.shard]
-        change.lsn = self.wal.shards[slot.shard].last_lsn
+        book, shard = self.books[slot.shard], self.wal.shards[slot.shard]
+        change.lsn = shard.last_lsn
         change.end_lsn = end_lsn
         if sync:
             change.sync_lsn = end_lsn
         elif slot.wake_lsn:
-            if slot.wake_lsn > self.wal.shards[slot.shard].durable_lsn:
+            if slot.wake_lsn > shard.durable_lsn:
                 change.sync_lsn = slot.wake_lsn
             else:
                 slot.wake_lsn = 0
@@ -144,16 +144,20 @@ class Commit:
     def _write_staged(self) -> int:
         """Write everything staged; how many nanoseconds that took."""
         groups = self.wal.take_groups()
+        if not groups:
+            return 0
         began_ns = self.clock.boot_ns()
         failure: OSError | None = None
         for group in groups:
-            failure = self._write(group) or failure
+            error = outcome(group, self.fs)
+            self.wal.group_done(group, error)
+            failure = error or failure
         if failure is not None:
             # Recovery drops a last tick that did not reach all its shards, so none of it may be answered as written.
             for group in groups:
                 self.wal.shards[group.shard].failed = self.wal.shards[group.shard].failed or failure
                 self.fail_shard(group.shard)
-        return self.clock.boot_ns() - began_ns if groups else 0
+        return self.clock.boot_ns() - began_ns
 
     def _settle_touched(self, now_ms: int, took_ns: int) -> None:
         """Apply and answer what has been written. An answer may be what a command waits for that stages more."""
@@ -163,11 +167,6 @@ class Commit:
                 if self.wal.shards[index].failed is None:
                     for slot in touched:
                         self._settle(slot, book, now_ms, took_ns, 0)
-
-    def _write(self, group: GroupWrite) -> OSError | None:
-        error = outcome(group, self.fs)
-        self.wal.group_done(group, error)
-        return error
 
     # -- syncing ---------------------------------------------------------------------------------------------------
 
@@ -187,9 +186,9 @@ class Commit:
     def _begin_sync(self, now_ms: int) -> SyncJob | None:
         """The first sync that may begin; nothing is staged."""
         for index, book in enumerate(self.books):
-            if book.sync_began_ms is not None or self.wal.shards[index].failed is not None:
-                continue
             if not book.wanted and (not book.dirty or now_ms < book.next_sync_ms):
+                continue
+            if book.sync_began_ms is not None or self.wal.shards[index].failed is not None:
                 continue
             job = self.wal.begin_sync(index)
             if job is None:
@@ -236,8 +235,11 @@ class Commit:
     @property
     def sync_due_ms(self) -> int | None:
         """When the next background sync is due; None when nothing is waiting for one."""
-        waiting = [book.next_sync_ms for book in self.books if book.dirty and book.sync_began_ms is None]
-        return min(waiting, default=None)
+        due_ms = None
+        for book in self.books:
+            if book.dirty and book.sync_began_ms is None and (due_ms is None or book.next_sync_ms < due_ms):
+                due_ms = book.next_sync_ms
+        return due_ms
 
     @property
     def busy(self) -> bool:

@@ -73,6 +73,8 @@ class Core(Reads):
         super().__init__(replay.catalog, fs)
         self.wal: Wal = opened.wal
         self.commit = Commit(self.wal, fs, clock, self.catalog, self.settings)
+        self.fresh: set[Slot] = self.commit.fresh
+        """Topics with something new for readers; whoever drives the engine clears it."""
         self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
         self.closing = False
         self._time = EngineTime(clock, replay.last_ts)
@@ -396,11 +398,13 @@ class Core(Reads):
 
     def turn(self) -> None:
         """Write what was staged, and apply and answer what that makes true."""
-        now = self.now()
+        now = self._time.now_ms if self._time_is_fresh else self._read_clocks()
         self.commit.write_groups(now)
-        self.parking.retry(now)
+        if self.parking.entries:
+            self.parking.retry(now)
         self.queues.serve(now)
-        self.ephemeral.log_evictions()
+        if self.ephemeral.mixed:
+            self.ephemeral.log_evictions()
         self.end_of_reads()
         self._time_is_fresh = False
 
@@ -475,11 +479,6 @@ class Core(Reads):
         """The outcome of such a job; `keep_step` goes on from there."""
         self.keeper.job_done(job, error, self._read_clocks())
         self.damage.take(self.keeper.damage)
-
-    @property
-    def fresh(self) -> set[Slot]:
-        """Topics with something new for readers; whoever drives the engine clears it."""
-        return self.commit.fresh
 
     @property
     def read_only(self) -> str | None:

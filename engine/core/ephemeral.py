@@ -29,7 +29,7 @@ class Ephemeral:
         self._wal = wal
         self._commit = commit
         self._room = room
-        self._mixed: dict[Slot, int] = {}
+        self.mixed: dict[Slot, int] = {}
         """Ephemeral topics with records in the log, and the floor that the log knows for them."""
 
     def reserve(self, slot: Slot, count: int) -> bool:
@@ -52,8 +52,8 @@ class Ephemeral:
         if slot.unlogged is None:
             slot.unlogged = RangeSet()
         slot.unlogged.add(slot.tip + 1, slot.tip + count)
-        if slot.logged and slot not in self._mixed:
-            self._mixed[slot] = slot.topic.floor.seq
+        if slot.logged and slot not in self.mixed:
+            self.mixed[slot] = slot.topic.floor.seq
         self._commit.add_free(change, slot.reserve_lsn if slot.tip + count > slot.reserve_floor else 0)
         return True
 
@@ -70,15 +70,15 @@ class Ephemeral:
 
     def log_evictions(self) -> None:
         """Tell the log which of its records ephemeral ones have pushed out since it was last told."""
-        for slot, known in list(self._mixed.items()):
+        for slot, known in list(self.mixed.items()):
             floor = slot.topic.floor.seq
             if slot.dropped or known > slot.logged:
-                del self._mixed[slot]
+                del self.mixed[slot]
             elif floor > known:
                 body = encode_control_body(GapBody(first=known, last=min(floor - 1, slot.logged), reason=Reason.CAP))
                 if self._wal.room(slot.shard, len(body), True):
                     self._frame(slot, FrameType.GAP, body)
-                    self._mixed[slot] = floor
+                    self.mixed[slot] = floor
 
     def release(self) -> None:
         """At a stop: log where ephemeral topics really got to, so that the next start skips no seqs."""

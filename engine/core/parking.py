@@ -29,29 +29,29 @@ class Parked(NamedTuple):
 class Parking:
     """All waiting commands of one store."""
 
-    __slots__ = ("_entries", "_names")
+    __slots__ = ("_names", "entries")
 
     def __init__(self) -> None:
-        self._entries: list[Parked] = []
+        self.entries: list[Parked] = []
         self._names: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self.entries)
 
     def blocks(self, name: str) -> bool:
         """Whether a command of this topic is waiting, so that a new one has to wait behind it."""
-        return bool(self._entries) and self._names[name] > 0
+        return bool(self.entries) and self._names[name] > 0
 
     def add(self, name: str, ticket: Ticket[Any], attempt: Callable[[], bool], now_ms: int) -> None:
         """Let a command wait."""
-        self._entries.append(Parked(name, ticket, attempt, now_ms + PARK_MS))
+        self.entries.append(Parked(name, ticket, attempt, now_ms + PARK_MS))
         self._names[name] += 1
 
     def retry(self, now_ms: int) -> None:
         """Try everything once, in order."""
-        if not self._entries:
+        if not self.entries:
             return
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         blocked: set[str] = set()
         waiting: list[Parked] = []
         for entry in entries:
@@ -60,12 +60,12 @@ class Parking:
                 waiting.append(entry)
             else:
                 self._names[entry.name] -= 1
-        self._entries = waiting + self._entries
+        self.entries = waiting + self.entries
         self._names += Counter()
 
     def clear(self, error: TopicsError) -> None:
         """Refuse everything that waits."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         self._names.clear()
         for entry in entries:
             entry.ticket.fail(error)

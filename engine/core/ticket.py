@@ -33,14 +33,18 @@ class Ticket(Generic[T]):
     def complete(self, result: T) -> None:
         """Give the answer."""
         if not self.done:
+            self.done = True
             self.result = result
-            self._finish()
+            if self.on_done is not None:
+                self.on_done(self)
 
     def fail(self, error: TopicsError) -> None:
         """Give the failure."""
         if not self.done:
+            self.done = True
             self.error = error
-            self._finish()
+            if self.on_done is not None:
+                self.on_done(self)
 
     def value(self) -> T:
         """The answer of a completed ticket, or its error raised."""
@@ -48,8 +52,3 @@ class Ticket(Generic[T]):
             raise self.error
         assert self.result is not None, "the ticket is not completed yet"
         return self.result
-
-    def _finish(self) -> None:
-        self.done = True
-        if self.on_done is not None:
-            self.on_done(self)

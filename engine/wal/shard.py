@@ -46,6 +46,8 @@ class GroupWrite:
                 write_whole(fs, file.handle, buffers, offset)
                 continue
             wrote = fs.pwritev(file.handle, buffers, offset)
+            if len(buffers) == 1 and wrote == len(buffers[0]):
+                continue  # nearly always
             for index, buffer in enumerate(buffers):
                 if wrote < len(buffer):
                     rest: list[bytes | memoryview] = [memoryview(buffer)[wrote:], *buffers[index + 1 :]]

@@ -168,14 +168,14 @@ class Wal:
     def take_groups(self) -> list[GroupWrite]:
         """All that is staged, as one write a shard."""
         touched = [shard for shard in self.shards if shard.staged]
-        groups: list[GroupWrite] = []
         if not touched:
-            return groups
-        tick = self.tick
+            return []
+        tick, count = self.tick, len(touched)
         self.tick = tick + 1
+        groups = []
         for shard in touched:
-            staged, shard.staged = shard.staged, []
-            writes = _packed(staged, self.seed, tick, len(touched), shard.durable_lsn)
+            writes = _packed(shard.staged, self.seed, tick, count, shard.durable_lsn)
+            shard.staged = []
             groups.append(GroupWrite(shard.index, tick, shard.tip_lsn, writes))
         return groups
 
