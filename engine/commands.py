@@ -58,7 +58,7 @@ def check_batch(batch: Batch, limits: Limits) -> None:
             {"limit": "max_batch_records", "max": limits.batch_records},
         )
     if batch.metas is None:
-        if len(max(batch.datas, key=len)) > limits.record_bytes:
+        if (len(batch.datas[0]) if count == 1 else len(max(batch.datas, key=len))) > limits.record_bytes:
             raise _record_too_large(limits)
     else:
         _check_metas(batch, batch.metas, limits)

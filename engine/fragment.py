@@ -35,7 +35,7 @@ TAG_FIXED: Final = len(b',"$tag":')
 _BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
-class Rendered:
+class Rendered(msgspec.Struct, eq=False):
     """The fragments of one batch, and what it takes to find their parts again.
 
     `fragments` are joined with commas; `strides[i]` is the length of fragment i plus one (for its comma), so record i
@@ -43,21 +43,11 @@ class Rendered:
     drawn above (0 where a record lacks one), None where no record of the batch has one.
     """
 
-    __slots__ = ("fragments", "meta_lens", "node_lens", "strides", "tag_lens")
-
-    def __init__(
-        self,
-        fragments: bytes,
-        strides: array[int],
-        node_lens: array[int] | None = None,
-        meta_lens: array[int] | None = None,
-        tag_lens: array[int] | None = None,
-    ) -> None:
-        self.fragments = fragments
-        self.strides = strides
-        self.node_lens = node_lens
-        self.meta_lens = meta_lens
-        self.tag_lens = tag_lens
+    fragments: bytes
+    strides: array[int]
+    node_lens: array[int] | None = None
+    meta_lens: array[int] | None = None
+    tag_lens: array[int] | None = None
 
     def __len__(self) -> int:
         return len(self.strides)

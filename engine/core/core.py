@@ -38,7 +38,7 @@ from engine.core.ticket import Ticket
 from engine.errors import Code, Refused, StoreIOError, Unavailable, cold_unavailable, invalid, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
-from engine.formats.frame import FrameType
+from engine.formats.frame import APPEND, FrameType
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
 from engine.limits import COLUMN_BYTES, ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
@@ -49,6 +49,7 @@ from engine.topic.idempotency import batch_digest
 from engine.topic.state import check_fits
 from engine.topic.tags import resolve_delete
 from engine.types import (
+    EPHEMERAL,
     AppendResult,
     CheckpointDone,
     ConfigChanges,
@@ -206,7 +207,7 @@ class Core(Reads):
         config = slot.config
         count = len(batch.datas)
         first = slot.tip + 1
-        if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not Durability.EPHEMERAL:
+        if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not EPHEMERAL:
             self.commit.books[slot.shard].wanted = True
             return False
         rendered = render(batch, first, now)
@@ -214,14 +215,14 @@ class Core(Reads):
         if config.cap_bytes or config.cap_records or self.limits.total_bytes:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
         change = StagedAppend(slot, ticket, first, rendered, now, key, digest, created, size)
-        if config.durability is Durability.EPHEMERAL:
+        if config.durability is EPHEMERAL:
             if not self.ephemeral.stage(slot, change, count):
                 return False
         else:
             flags, body = encode_append_body(key, digest, rendered)
             if not self.wal.room(slot.shard, len(body), False):
                 return self._room(slot.shard, len(body))
-            end = self.wal.stage(slot.shard, FrameType.APPEND, flags, count, slot.topic.id, first, now, body)
+            end = self.wal.stage(slot.shard, APPEND, flags, count, slot.topic.id, first, now, body)
             slot.logged = first + count - 1
             if slot.quiet:
                 slot.quiet = False

@@ -10,25 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+import msgspec
+
 from engine.errors import TopicsError
 
 T = TypeVar("T")
 
 
-class Ticket(Generic[T]):
+class Ticket(msgspec.Struct, Generic[T], eq=False):
     """The answer to come. `on_done` is called once, from inside the call that completed it."""
 
-    __slots__ = ("done", "error", "on_done", "result", "sync_ns", "write_ns")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.result: T | None = None
-        self.error: TopicsError | None = None
-        self.on_done: Callable[[Ticket[T]], None] | None = None
-        self.write_ns = 0
-        """Nanoseconds that the write of its group took."""
-        self.sync_ns = 0
-        """Nanoseconds of the sync that its answer waited for; 0 when it waited for none."""
+    done: bool = False
+    result: T | None = None
+    error: TopicsError | None = None
+    on_done: Callable[[Ticket[T]], None] | None = None
+    write_ns: int = 0
+    """Nanoseconds that the write of its group took."""
+    sync_ns: int = 0
+    """Nanoseconds of the sync that its answer waited for; 0 when it waited for none."""
 
     def complete(self, result: T) -> None:
         """Give the answer."""

@@ -92,6 +92,10 @@ class FrameType(IntEnum):
     ATTACH = 23
 
 
+APPEND: Final = FrameType.APPEND
+"""For the path of a write, as `engine.types.EPHEMERAL`."""
+
+
 class FrameHeader(NamedTuple):
     """The fields of a header whose check was good."""
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+import msgspec
+
 from engine.formats.frame import NO_FRAME
 from engine.fs import IOV_MAX, Fs, write_whole
 from engine.wal.chain import DATA_START, LogFile
@@ -25,17 +27,14 @@ _RESERVE_SHARE: Final = 4
 """The reserve for control frames takes at most this share of a file, so that small files stay usable."""
 
 
-class GroupWrite:
+class GroupWrite(msgspec.Struct, eq=False):
     """Everything that one tick staged on one shard. `run` is called on the loop; an error is fail-stop."""
 
-    __slots__ = ("end_lsn", "shard", "tick", "writes")
-
-    def __init__(self, shard: int, tick: int, end_lsn: int, writes: list[tuple[OpenFile, int, list[bytes]]]) -> None:
-        self.shard = shard
-        self.tick = tick
-        self.end_lsn = end_lsn
-        self.writes = writes
-        """(file, lsn, buffers): one entry, or two where the log goes on in its next file."""
+    shard: int
+    tick: int
+    end_lsn: int
+    writes: list[tuple[OpenFile, int, list[bytes]]]
+    """(file, lsn, buffers): one entry, or two where the log goes on in its next file."""
 
     def run(self, fs: Fs) -> None:
         """Write it whole. Raises `OSError`, after which nothing is known about any of it."""
