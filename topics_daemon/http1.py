@@ -431,9 +431,7 @@ class Connection(asyncio.Protocol):
         if len(pending) == 1 and self.phase is HEAD and not self._inbuf and self.reading and not self._eof:
             # The usual case by far: one request, one answer, nothing else.
             exchange = pending.popleft()
-            answer = exchange.answer
-            assert answer is not None
-            self.transport.write(answer)
+            self.transport.write(exchange.answer or b"")
             if exchange.last or self.daemon.draining:
                 self._close()
             else:
