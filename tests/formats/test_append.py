@@ -28,7 +28,7 @@ records = st.lists(
 
 
 def same(one: Rendered, other: Rendered) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in Rendered.__slots__)
+    return all(getattr(one, name) == getattr(other, name) for name in Rendered.__struct_fields__)
 
 
 @given(records, st.one_of(st.none(), st.binary(min_size=1, max_size=256)), st.sets(st.sampled_from("tnm")))
