@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         if self.phase < STREAM:
             self.fast = False
             self._inbuf += data
-            self._backlog.heard(len(data), daemon.loop.time, waits=bool(self.pending))
+            self._backlog.heard(len(data), daemon.loop.time, waits=self.in_line or bool(self.pending))
             if self.phase is BODY or self.phase is CHUNKED:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
@@ -264,9 +264,7 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         stuck = self.phase is WAIT or (self.phase is HEAD and not self._may_start())
-        if self.in_line:
-            self._backlog.heard(0, self.daemon.loop.time, waits=True)
-        if self.in_line or (stuck and len(self._inbuf) > INBUF_BYTES_MAX):
+        if (stuck or self.in_line) and len(self._inbuf) > INBUF_BYTES_MAX:
             if self.reading:
                 self.reading = False
                 self.transport.pause_reading()
