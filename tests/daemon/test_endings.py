@@ -55,7 +55,10 @@ def test_a_disk_that_hangs_at_the_stop_is_told_with_the_thread_that_waits_for_it
             time.sleep(0.02)
         assert daemon.stop() == 74
     said = [event for event in _events(daemon) if event["event"].startswith("the disk does not answer")]
-    assert [(event["threads"], event["s"]) for event in said] == [("sync", 1.1)]
+    assert [event["s"] for event in said] == [1.1]
+    threads = said[0]["threads"].split()
+    assert "sync" in threads
+    assert set(threads) <= {"sync", "chores"}, "log space may be prepared just then, and waits for the disk as well"
     assert _events(daemon)[-1]["code"] == 74
 
 
