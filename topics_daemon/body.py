@@ -26,6 +26,12 @@ BODY_RATE_MIN: Final = 1024
 """Bytes a second that a body has to bring on average."""
 BODY_GRACE_S: Final = 5.0
 """A body may start slowly: the floor on its rate counts from here on."""
+SLICE_BYTES: Final = 16 * 1024
+"""What zlib is given of a gzip body at a time."""
+MEMBERS_FREE: Final = 4096
+"""Members of a gzip body that may hold little or nothing…"""
+MEMBER_BYTES_MIN: Final = 1024
+"""…and what all of them have to hold on average beyond that: a member costs 10 µs, however little it takes to send."""
 DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
 """A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
 
@@ -177,63 +183,74 @@ class Chunked(Framing):
 
 
 class Inflating:
-    """A gzip body inflated piece by piece: what comes out at a time is bounded, whatever went in."""
+    """A gzip body inflated piece by piece: what comes out at a time is bounded, whatever went in.
 
-    __slots__ = ("_full", "_member", "_rest", "_untouched")
+    What is read goes to zlib in slices, because each member gives back a copy of all that follows it.
+    """
+
+    __slots__ = ("_at", "_full", "_given", "_member", "_members", "_rest", "_untouched")
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
         self._untouched = True
         self._rest = b""
-        """What went in and was not read."""
+        """What went in…"""
+        self._at = 0
+        """…and how much of it was read."""
         self._full = False
         """Whether there may be more to come out of what was read."""
+        self._members = self._given = 0
+        """Members that are complete, and bytes that came out."""
 
     def __len__(self) -> int:
         """Bytes that wait to be inflated."""
-        return len(self._rest)
+        return len(self._rest) - self._at
 
     def feed(self, data: bytes) -> None:
         """Take what came."""
-        self._rest += data
+        self._rest, self._at = self._rest[self._at :] + data, 0
         self._untouched = self._untouched and not data
 
     def take(self, bytes_max: int) -> bytes:
         """Inflate at most so much; empty when more has to come first. Raises the 400 of what is not gzip."""
-        while self._rest or self._full:
+        while len(self) or self._full:
             if self._member.eof:
-                self._member = zlib.decompressobj(wbits=31)
+                self._next_member()
+            member, slice_ = self._member, self._rest[self._at : self._at + SLICE_BYTES]
             try:
-                piece = self._member.decompress(self._rest, bytes_max)
+                piece = member.decompress(slice_, bytes_max)
             except zlib.error as error:
                 raise _bad("the body is not valid gzip") from error
-            self._rest = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-            self._full = not self._member.eof and len(piece) == bytes_max
+            self._at += len(slice_) - len(member.unused_data if member.eof else member.unconsumed_tail)
+            self._full = not member.eof and len(piece) == bytes_max
             if piece:
+                self._given += len(piece)
                 return piece
         return b""
+
+    def _next_member(self) -> None:
+        self._members += 1
+        if self._members > MEMBERS_FREE and self._given < MEMBER_BYTES_MIN * self._members:
+            raise _bad("the gzip body is made of too many small members")
+        self._member = zlib.decompressobj(wbits=31)
 
     @property
     def is_whole(self) -> bool:
         """Whether what went in is complete members; nothing at all is, too."""
-        return not self._rest and (self._member.eof or self._untouched)
+        return not len(self) and (self._member.eof or self._untouched)
 
 
 def inflate(body: bytes, bytes_max: int) -> bytes:
     """The content of a gzip body; raises 413 as soon as it is larger than `bytes_max`, 400 when it is not gzip."""
     parts: list[bytes] = []
     size = 0
-    while body:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            part = member.decompress(body, bytes_max - size + 1)
-        except zlib.error as error:
-            raise _bad("the body is not valid gzip") from error
+    inflating = Inflating()
+    inflating.feed(body)
+    while part := inflating.take(bytes_max - size + 1):
         size += len(part)
         if size > bytes_max:
             raise payload_too_large(bytes_max)
-        if not member.eof:
-            raise _bad("the gzip body is not complete")
         parts.append(part)
-        body = member.unused_data
+    if not inflating.is_whole:
+        raise _bad("the gzip body is not complete")
     return b"".join(parts)

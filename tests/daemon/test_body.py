@@ -150,3 +150,16 @@ def test_gzip_that_ends_early_or_is_none_is_told() -> None:
         inflating.feed(wrong)
         with pytest.raises(Refused):
             [inflating.take(100) for _ in range(10)]
+
+
+def test_members_that_hold_nothing_cost_what_they_send_and_are_bounded() -> None:
+    """Each gave back a copy of all behind it: a megabyte of empty ones held the loop for a second."""
+    with pytest.raises(Refused, match="small members"):
+        inflate(gzip.compress(b"") * 200_000, 1 << 26)
+    inflating = Inflating()
+    inflating.feed(gzip.compress(b"") * 200_000)
+    with pytest.raises(Refused, match="small members"):
+        inflating.take(1000)
+    lines = gzip.compress(b"1\n" * 600)
+    assert inflate(lines * 10_000, 1 << 26) == b"1\n" * 6_000_000
+    assert inflate(gzip.compress(b"1\n") * 4000, 1 << 26) == b"1\n" * 4000
