@@ -325,7 +325,11 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
             Param("stream", _FLAG, "must be true", required=True),
             *_LINES_QUERY,
             Param("create", _FLAG, "whether the topic may be made"),
-            Param("ack", {"enum": ["fsync"]}, "answer each batch when it is on the disk, whatever the topic's class"),
+            Param(
+                "ack",
+                {"type": "string", "enum": ["fsync"]},
+                "answer each batch when it is on the disk, whatever the topic's class",
+            ),
         ),
         gives={200: "application/x-ndjson", 201: "application/x-ndjson"},
         refuses=(404, 409, 422, 507),

@@ -78,6 +78,6 @@ def test_what_no_header_can_carry_is_no_key_and_is_not_shown(keyed: Daemon, tmp_
 def test_no_option_takes_a_key_itself() -> None:
     options = [*COMMON, *(option for command in COMMANDS.values() for option in command.options)]
     flags = {flag for option in options for flag in option.flags if "key" in flag or "token" in flag}
-    assert flags == {"--key-file", "--key-from", "--idempotency-key"}
+    assert flags == {"--key-file", "--key-from", "--idempotency-key", "--token"}, "a move's token is a name, no secret"
     done = run("ls", "--key", "s3cret", environment=clean_environment())
     assert done.returncode == 2

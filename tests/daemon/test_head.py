@@ -169,7 +169,8 @@ def test_every_route_is_found_by_its_path() -> None:
     for pattern, methods in ROUTES.items():
         path = "/" + "/".join({":topic": "t", ":param": "p"}.get(part, part) for part in pattern)
         for method in methods:
-            lines = [] if method == "GET" else ["Content-Type: application/json", "Content-Length: 2"]
+            kind = "application/json" if Content.JSON in methods[method].kinds else "application/x-ndjson"
+            lines = [] if method == "GET" else [f"Content-Type: {kind}", "Content-Length: 2"]
             head = routed(f"{method} {path} HTTP/1.1", *lines)
             assert head.route is methods[method]
             assert head.name == ("t" if ":topic" in pattern else "")

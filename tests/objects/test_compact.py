@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.cli.support import run
-from tests.daemon.kit import DaemonProcess, clean_environment, records_of, start
+from tests.daemon.kit import DaemonProcess, clean_environment, records_of, request, start
 from tests.daemon.test_cold import checkpoint
 from tests.objects.proxy import Answer, Proxy, times, truncated
 from tests.objects.server import ENVIRON, Server
@@ -63,8 +65,13 @@ def begin(directory: Path, place: str, topic: str) -> None:
     assert daemon.stop() == 0
 
 
+_ages: Final = itertools.count(86_400_000)
+
+
 def nudge(daemon: DaemonProcess) -> None:
-    daemon.write("other", 1)
+    """A checkpoint that has something to take down, and makes no segment."""
+    answer = daemon.ask(request("PUT", "/v0/topics/other", {"ttl_ms": next(_ages)}))
+    assert answer.status in (200, 201), answer
     checkpoint(daemon)
 
 
