@@ -317,8 +317,8 @@ def _lock_never_says_running(patch: Patch) -> None:
 def _live_before_the_gaps(patch: Patch) -> None:
     old = patch.set(OpenedStore, "execute", None)
 
-    def execute(self: OpenedStore) -> None:
-        old(self)
+    def execute(self: OpenedStore, named: Any = ()) -> None:
+        old(self, named)
         self.go_live()
 
     patch.set(OpenedStore, "execute", execute)
