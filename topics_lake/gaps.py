@@ -38,6 +38,12 @@ def write_gaps(lake: Lake, batch: Batch) -> None:
     sync_dir(parent)
 
 
+def _table_of(batch: Batch, directory: str) -> str:
+    """The file of a batch's gaps. A joined batch begins where its first one did, in a directory of the same name: under
+    the same name a reader could take the end of the old file for that of the new one."""
+    return os.path.join(directory, f"gaps-{batch.last}{FORMATS[batch.file_format]}")
+
+
 def _write(batch: Batch, directory: str) -> None:
     os.makedirs(directory)
     columns = [
@@ -48,7 +54,7 @@ def _write(batch: Batch, directory: str) -> None:
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=SCHEMA)
-    path = os.path.join(directory, "gaps" + FORMATS[batch.file_format])
+    path = _table_of(batch, directory)
     if batch.file_format == "parquet":
         pq.write_table(table, path)
     elif batch.file_format == "csv":
@@ -62,7 +68,7 @@ def _write(batch: Batch, directory: str) -> None:
 def read_gaps(lake: Lake, batch: Batch) -> list[GapRow]:
     """What the table says of a batch; nothing where there is none or it cannot be read."""
     directory = os.path.join(lake.gaps, topic_dir(batch.topic), batch_dir(batch.epoch, batch.first))
-    path = os.path.join(directory, "gaps" + FORMATS[batch.file_format])
+    path = _table_of(batch, directory)
     try:
         if batch.file_format == "parquet":
             rows = pq.read_table(path, partitioning=None).to_pylist()

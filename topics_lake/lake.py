@@ -2,7 +2,7 @@
 
     DIR/topic=<t>/batch=<epoch>-<first seq, 20 digits>/part-….parquet   rows
                                                       /_batch.json      what they are, and what is not among them
-    DIR.gaps/topic=<t>/batch=…/gaps.parquet                             the gaps of the batch, as a table
+    DIR.gaps/topic=<t>/batch=…/gaps-<last seq>.parquet                  the gaps of the batch, as a table
     DIR.staging/LOCK                                                    whose turn it is
     DIR.staging/<run>/…                                                 what is being made
     DIR.staging/topic=<t>.json                                          how far a range without rows went

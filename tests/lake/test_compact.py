@@ -68,7 +68,10 @@ def test_many_batches_become_one_with_the_same_rows_gaps_and_sums(tmp_path: Path
     rows, lost = plain(lake), gaps(lake)
     frame = pandas.read_parquet(lake / "topic=t").drop(columns="batch")
     assert len(lost) == 6
+    tables = set(Path(f"{lake}.gaps").rglob("*.parquet"))
     done = joined(lake)
+    assert len(tables) == 6
+    assert not tables & set(Path(f"{lake}.gaps").rglob("*.parquet")), "no name has two contents"
     assert (done.batches_before, done.batches, done.files_before, done.files) == (6, 1, 6, 1)
     assert (plain(lake), gaps(lake), wrong(lake)) == (rows, lost, [])
     after = pandas.read_parquet(lake / "topic=t").drop(columns="batch")
