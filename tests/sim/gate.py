@@ -22,7 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.sim import every, report, tasks
+from tests.sim import elision, every, report, tasks
 from tests.sim.scenarios import SCENARIOS
 from tests.sim.sequences import ALPHABET
 from tests.sim.tasks import Outcome, timed
@@ -160,9 +160,10 @@ class Gate:
 
     def _elided(self) -> Iterable[tuple[Any, ...]]:
         within = tasks.ARGUED_IN_LONG if self.endless else tasks.ARGUED_IN
+        sites = tasks.reached_sites()
         # What has a reason to be missing takes longest, because nothing is found.
-        for site, where in sorted(tasks.reached_sites().items(), key=lambda one: tasks.argued(one[0]) is not None):
-            yield tasks.elision_task, site, where, within
+        for site in sorted(sites, key=lambda site: (tasks.argued(site) is not None, site.startswith(elision.DEAR))):
+            yield tasks.elision_task, site, sites[site], within
 
     def _faults(self) -> Iterable[tuple[Any, ...]]:
         singles = tasks.single_faults()
