@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from engine.formats.manifest import LOCK_PATH
-from engine.fs import Fs, OpenMode, Space, read_file, write_whole
+from engine.fs import Fs, OpenMode, Space, read_file
 from engine.segment.objects import Budget, Objects, ObjectSegmentStore, Op, Requests
 from engine.segment.tiers import TMP, LocalSegmentStore, SegmentStore
 
@@ -47,23 +47,14 @@ class DirectoryPlace(LocalSegmentStore):
         super()._make(directory)
 
     def put_once(self, name: str, content: bytes, mine: str) -> bytes:
-        fs, directory = self._fs, name.rpartition("/")[0]
-        self._make(directory)
-        temporary = f"{name}.{mine}{TMP}"
-        if fs.exists(temporary):
-            fs.unlink(temporary)
-        handle = fs.open(temporary, OpenMode.CREATE)
-        try:
-            write_whole(fs, handle, (content,), 0)
-            fs.fdatasync(handle)
-        finally:
-            fs.close(handle)
+        fs, temporary = self._fs, f"{name}.{mine}{TMP}"
+        self._write(temporary, (content,))
         try:
             fs.link(temporary, name)
         except FileExistsError:
             pass  # somebody was faster, or an attempt of ours that was cut short
         fs.unlink(temporary)
-        fs.fsync_dir(directory)
+        fs.fsync_dir(name.rpartition("/")[0])
         return read_file(fs, name)
 
 
