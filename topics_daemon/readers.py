@@ -54,13 +54,17 @@ class Owner(Protocol):
 
 
 class Asking:
-    """One owner's reads, from the first that it waits for until it is answered."""
+    """One owner's reads, from the first that it waits for until it is answered.
+
+    It knows its owner only until then: two that know each other stay in memory until garbage is looked for, and so does
+    the answer, which may be a megabyte each time.
+    """
 
     __slots__ = ("_error", "_have", "_owner", "_read", "_readers", "_timer")
 
-    def __init__(self, readers: Readers, owner: Owner) -> None:
+    def __init__(self, readers: Readers) -> None:
         self._readers = readers
-        self._owner = owner
+        self._owner: Owner | None = None
         self._have: list[ReadJob] = []
         self._read: _Read | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -71,13 +75,14 @@ class Asking:
         """Whether there is no use in asking again yet."""
         return self._read is not None
 
-    def wait(self, job: ReadJob) -> None:
+    def wait(self, job: ReadJob, owner: Owner) -> None:
         """Call the owner's `again` (or `fail`) when the job is done."""
         assert self._read is None, "who waits does not ask"
         if len(self._have) >= READS_MAX:
             raise RuntimeError("an answer does not get on, whatever is read for it")
         if job.cold and self._timer is None:
             self._timer = self._readers.daemon.loop.call_later(self._readers.cold_deadline_s, self._expire)
+        self._owner = owner
         self._read = self._readers.join(self, job)
 
     def refresh(self) -> None:
@@ -91,6 +96,7 @@ class Asking:
 
     def done(self) -> None:
         """The owner is answered, or gone: let go of everything."""
+        self._owner = None
         self.forget()
         if self._timer is not None:
             self._timer.cancel()
@@ -108,19 +114,25 @@ class Asking:
         """Go on, now that the loop has time for it."""
         self._read = None
         error, self._error = self._error, None
+        owner = self._owner
+        assert owner is not None, "who waits no longer is not called"
         if error is not None:
-            self.fail(error)
-        else:
-            self._owner.again()
+            self._fail(owner, error)
+            return
+        try:
+            owner.again()
+        except Exception as bug:  # noqa: BLE001  # logged under an id; costs one answer
+            self._fail(owner, self._readers.daemon.internal_error(bug))
 
-    def fail(self, error: TopicsError) -> None:
+    def _fail(self, owner: Owner, error: TopicsError) -> None:
         """End it with an error."""
         self.done()
-        self._owner.fail(error)
+        owner.fail(error)
 
     def _expire(self) -> None:
         self._timer = None
-        self.fail(cold_unavailable())
+        assert self._owner is not None, "who is done has no deadline"
+        self._fail(self._owner, cold_unavailable())
 
 
 class _Read:
@@ -226,10 +238,7 @@ class Readers:
         while self._ready:
             asking = next(iter(self._ready))
             del self._ready[asking]
-            try:
-                asking.resume()
-            except Exception as error:  # noqa: BLE001  # logged under an id; costs one answer
-                asking.fail(self.daemon.internal_error(error))
+            asking.resume()
             if loop.time() > until:
                 break
         if self._ready:
@@ -249,7 +258,7 @@ class Late(Exchange):
         # What the client sends after it must see what it does, as if there were no wait.
         connection.only_pipelined = False
         self._body = body
-        self._asking = Asking(daemon.readers, self)
+        self._asking = Asking(daemon.readers)
         self._catching: CatchUp | None = None
         self._timer: asyncio.TimerHandle | None = None
         if isinstance(job, CatchUp):
@@ -259,7 +268,7 @@ class Late(Exchange):
             job.ticket.on_done = self._soon
             daemon.wake()
         else:
-            self._asking.wait(job)
+            self._asking.wait(job, self)
 
     def _soon(self, _: object) -> None:
         # Not here: this may be inside of the engine's turn.
@@ -298,7 +307,7 @@ class Late(Exchange):
                 head.caller.check(head.name)
             answer = head.route.handler(connection.daemon, connection, head, self._body, self.started_ns)
         except NotCached as lack:
-            self._asking.wait(lack.job)
+            self._asking.wait(lack.job, self)
             return
         except TopicsError as error:
             self._asking.done()

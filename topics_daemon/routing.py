@@ -109,8 +109,8 @@ class Routing:
                 daemon.loop.call_later(YIELD_S, self._turn)
             for slot, job in lacks.items() if begin else ():
                 lack = self._lacks[slot] = _Lack(self, slot)
-                lack.asking = Asking(daemon.readers, lack)
-                lack.asking.wait(job)
+                lack.asking = Asking(daemon.readers)
+                lack.asking.wait(job, lack)
             daemon.moved()
         except Exception as error:  # noqa: BLE001  # whatever it is, the process must end
             daemon.bug(error)

@@ -252,8 +252,8 @@ class Stream(OneWay):
             return
         self._reading = name
         self.steady = None
-        self._asking = self._asking or Asking(self._pump.daemon.readers, self)
-        self._asking.wait(job)
+        self._asking = self._asking or Asking(self._pump.daemon.readers)
+        self._asking.wait(job, self)
 
     def again(self) -> None:
         """The read is done: it is this topic's turn."""

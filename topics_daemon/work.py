@@ -105,8 +105,8 @@ class WorkStream(OneWay):
             try:
                 found = daemon.engine.queues.records(self._name, leased)
             except NotCached as lack:
-                self._asking = self._asking or Asking(daemon.readers, self)
-                self._asking.wait(lack.job)
+                self._asking = self._asking or Asking(daemon.readers)
+                self._asking.wait(lack.job, self)
                 return
             except TopicsError as error:
                 self.fail(error)

@@ -1,12 +1,13 @@
-"""What the daemon has done with goes back to the system."""
+"""What the daemon has done with goes back to the system, and what it does leaves nothing behind."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, daemon_process, request
+from tests.daemon.kit import DaemonProcess, clean_environment, daemon_process, post, request
 from topics_daemon.memory import give_back
 
 pytestmark = pytest.mark.slow
@@ -36,3 +37,53 @@ def test_the_memory_of_a_long_queue_is_that_of_an_empty_one_after_a_checkpoint()
         assert daemon.resident_bytes() > empty + 40 * MIB, "the records are in memory before"
         assert daemon.ask(request("POST", "/v0/admin/checkpoint")).status == 200
         assert _falls_below(daemon, empty + 16 * MIB), f"{daemon.resident_bytes() / MIB:.0f} MiB"
+
+
+PAGES = 4
+"""Pages of a mebibyte that lie in the cold tier, where each of them has to be waited for."""
+ROUNDS = 12
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon with a mebibyte of memory for records, and four times that in segments that left its disk."""
+    environ = clean_environment(
+        TOPICS_COLD_DIR=str(tmp_path_factory.mktemp("cold")),
+        TOPICS_HOT_RETAIN_SEGMENTS="1",
+        TOPICS_SEGMENT_MAX_EVENTS="1000",
+        TOPICS_CACHE_BYTES="1MiB",
+    )
+    with daemon_process(environ=environ) as daemon:
+        for _ in range(PAGES + 1):
+            assert daemon.ask(request("POST", "/v0/topics/t?return_seqs=false", RECORDS)).status < 300
+            assert daemon.ask(request("POST", "/v0/admin/checkpoint")).status == 200
+        deadline = time.monotonic() + WITHIN_S
+        while len(list((daemon.directory / "data").glob("topics/*/*.data"))) > 1:
+            assert time.monotonic() < deadline, "the segments stay where they are"
+            daemon.write("other", 1)
+            assert daemon.ask(request("POST", "/v0/admin/checkpoint")).status == 200
+        yield daemon
+
+
+def _diff(seq: int) -> bytes:
+    return post("/v0/topics/t/diff", {"from_seq": seq, "limit": 1000})
+
+
+def _lines(seq: int) -> bytes:
+    return post("/v0/topics/t/diff", {"from_seq": seq, "limit": 1000}, "Accept: application/x-ndjson")
+
+
+def _many(seq: int) -> bytes:
+    return post("/v0/diff", {"topics": {"t": {"from_seq": seq, "limit": 1000}}})
+
+
+@pytest.mark.parametrize("asked", [_diff, _lines, _many])
+def test_reading_history_leaves_nothing_in_memory(history: DaemonProcess, asked: Callable[[int], bytes]) -> None:
+    sizes = []
+    for _ in range(ROUNDS):
+        for page in range(PAGES):
+            answer = history.ask(asked(1000 * page))
+            assert answer.status == 200
+            assert len(answer.body) > 1_000_000
+        sizes.append(history.resident_bytes())
+    assert sizes[-1] - sizes[2] < 16 * MIB, f"it grows: {[size // MIB for size in sizes]} MiB"

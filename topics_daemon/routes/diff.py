@@ -150,8 +150,8 @@ class Poll(LongPoll):
         try:
             page = self._daemon.engine.page(self._name, self._request)
         except NotCached as lack:
-            self._asking = self._asking or Asking(self._daemon.readers, self)
-            self._asking.wait(lack.job)
+            self._asking = self._asking or Asking(self._daemon.readers)
+            self._asking.wait(lack.job, self)
             return
         except TopicsError as error:
             self.fail(error)
@@ -369,11 +369,11 @@ class ManyPoll(LongPoll):
     def lack(self, pages: ManyPages, job: ReadJob) -> None:
         """Go on with `pages` when the job is done."""
         self._pages = pages
-        self._asking = self._asking or Asking(self._daemon.readers, self)
+        self._asking = self._asking or Asking(self._daemon.readers)
         if pages.left != self._lacking:
             self._lacking = pages.left
             self._asking.forget()
-        self._asking.wait(job)
+        self._asking.wait(job, self)
 
     def again(self) -> None:
         """What was lacking is there."""

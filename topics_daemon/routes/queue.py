@@ -178,8 +178,8 @@ class ClaimExchange(LongPoll):
         try:
             answer = _claimed(self._daemon, self.head, self._given, self._warnings, self.started_ns)
         except NotCached as lack:
-            self._asking = self._asking or Asking(self._daemon.readers, self)
-            self._asking.wait(lack.job)
+            self._asking = self._asking or Asking(self._daemon.readers)
+            self._asking.wait(lack.job, self)
             return
         except TopicsError as error:
             self.fail(error)
