@@ -1,8 +1,8 @@
 """Checkpoints in the daemon: the engine's slices on the loop, in between requests, and its jobs in a thread.
 
-A slice takes about a millisecond, and the loop has at least as long for others before the next one. A thread that
-computes holds the interpreter's lock for at most `SWITCH_S` while the loop wants it (the interpreter's own default is
-five milliseconds, which a client would see).
+A slice takes a quarter of a millisecond, and the loop has four times as long for others before the next one. A thread
+that computes holds the interpreter's lock for at most `SWITCH_S` while the loop wants it (the interpreter's own default
+is five milliseconds, which a client would see): a lone write wants it four times, after each of its system calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 BREATH_S: Final = 0.001
 """Pause between two slices."""
-SWITCH_S: Final = 0.0001
+SWITCH_S: Final = 0.00002
+"""The kernel adds up to 50 µs to it (its timer slack)."""
 QUIET: Final = 0.1
 """Share of its time that the loop works at most while memory is given back, which holds it for some milliseconds; a
 daemon that has more to do will soon want that memory again."""

@@ -120,6 +120,8 @@ class SealJob:
         durable: set[str],
     ) -> None:
         self.copies = copies
+        self.damage: list[DamagedSegment | DamagedFrames] = []
+        """What could not be read."""
         self._open_readers = open_readers
         self._store_id = store_id
         self._now_ms = now_ms
@@ -132,6 +134,7 @@ class SealJob:
         try:
             for copy in self.copies:
                 built = copy.build(readers)
+                self.damage += copy.damage
                 if built is not None:
                     copy.segment = write_segment(fs, self._store_id, self._now_ms, self._number, built, self._durable)
                     copy.tags = built.tag_set
@@ -170,6 +173,8 @@ class SnapshotJob:
         self.captured = captured
         self.pieces = pieces
         self.globals = globals_
+        self.damage: list[DamagedSegment | DamagedFrames] = []
+        """What could not be read."""
         self.tails_bytes = 0
         """Size of the tails file; 0 when there was nothing to put into one."""
         self.snapshot_bytes = 0
@@ -211,6 +216,7 @@ class SnapshotJob:
         try:
             for piece in self.pieces:
                 self._add(writer, piece, readers)
+                self.damage += piece.copy.damage
             self._check_damage()
             self.tails_bytes = writer.size
             writer.finish()

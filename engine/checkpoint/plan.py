@@ -112,6 +112,10 @@ def to_tails(blocks: Sequence[Block], settings: EngineSettings, is_worn: Callabl
     pieces = [block for block in blocks if block.segment is not None and block.segment.in_tails]
     again = any(block.segment is not None and is_worn(block.segment.number) for block in pieces)
     again = again or len(pieces) >= PIECES_MAX
+    if not again:
+        loose = [block for block in blocks if block.segment is None and not _is_in_memory_alone(block)]
+        if len(loose) <= 1:
+            return [Group(loose)] if loose else []  # of ten thousand topics nearly all
     groups: list[Group] = []
     for run in stretches(blocks):
         loose = run if again else [block for block in run if block.segment is None]

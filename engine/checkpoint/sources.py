@@ -91,6 +91,9 @@ class _FromMemory:
     def runs(self, readers: Readers) -> Iterator[Run]:
         data, bounds = self._data, self._bounds
         first_ts, last_ts = self._times
+        if len(bounds) == 2 and self._live:
+            yield Run(self._first_seq, data, array("I", (bounds[1] - bounds[0],)), first_ts, *self._columns)
+            return
         ts: int | array[int] = first_ts
         if first_ts != last_ts:
             ts = times_of(data, differences(bounds), self._first_seq, first_ts, last_ts)

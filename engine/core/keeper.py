@@ -46,7 +46,7 @@ from engine.topic.damaged import DamagedFrames
 from engine.types import CheckpointDone
 from engine.wal.wal import Wal
 
-SLICE_NS: Final = 500_000
+SLICE_NS: Final = 250_000
 """How long one step works on the loop."""
 SEAL_BYTES: Final = 8 * 1024 * 1024
 """Bytes that one job seals at most (and one segment more): they are held in memory meanwhile."""
@@ -239,8 +239,7 @@ class Keeper:
         if isinstance(job, RemoveJob):
             self.left += job.left
             return
-        copies = job.copies if isinstance(job, SealJob) else [piece.copy for piece in job.pieces]
-        self.damage += [found for copy in copies for found in copy.damage]
+        self.damage += job.damage
         if isinstance(job, SealJob):
             self._switch(job.copies)
             if error is None:

@@ -52,6 +52,8 @@ _INFO: Final = Struct("<QQIIIIQQQ")
 _ROW: Final = Struct("<IIQIHHII")
 _CHECK: Final = Struct("<Q")
 _DELETES: Final = Struct("<II")
+pack_row: Final = _ROW.pack
+"""One row: offset, length, ts, lengths of meta, node and tag, check, flags."""
 assert _INFO.size + _CHECK.size == INFO_LEN
 assert _ROW.size == ROW_LEN
 assert array("I").itemsize == 4

@@ -255,9 +255,15 @@ _globals_decoder: Final = msgspec.json.Decoder(Globals)
 _end_decoder: Final = msgspec.json.Decoder(EndSection)
 
 
-def _section(kind: SectionKind, value: msgspec.Struct) -> bytes:
-    payload = _encoder.encode(value)
+def _section(kind: SectionKind, payload: bytes) -> bytes:
     return _HEAD.pack(kind, len(payload), _check(kind, payload)) + payload
+
+
+def _topics_payload(configs: list[TopicConfig], images: Iterable[TopicImage]) -> bytes:
+    """A `TopicsSection` as JSON, made topic by topic: a call that encodes all of them would keep the interpreter's lock
+    from the loop for milliseconds."""
+    encode = _encoder.encode
+    return b'{"configs":%b,"topics":[%b]}' % (encode(configs), b",".join([encode(image) for image in images]))
 
 
 def _check(kind: int, payload: bytes) -> int:
@@ -285,11 +291,11 @@ def encode_sections(
         for image, config in some:
             check_image(image)
             image.config = places.setdefault(config, len(places))
-        yield _section(SectionKind.TOPICS, TopicsSection(configs=list(places), topics=[image for image, _ in some]))
+        yield _section(SectionKind.TOPICS, _topics_payload(list(places), (image for image, _ in some)))
         sections += 1
         total += len(some)
-    yield _section(SectionKind.GLOBALS, globals_)
-    yield _section(SectionKind.END, EndSection(sections=sections + 1, topics=total))
+    yield _section(SectionKind.GLOBALS, _encoder.encode(globals_))
+    yield _section(SectionKind.END, _encoder.encode(EndSection(sections=sections + 1, topics=total)))
 
 
 def check_image(image: TopicImage) -> None:

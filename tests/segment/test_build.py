@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.commands import Batch
 from engine.formats.segment import FLAG_METAS, FLAG_NODES, FLAG_TAGS
 from engine.fragment import render
-from engine.segment.build import Run, build, times_of
+from engine.segment.build import FEW, Run, _build_few, _build_many, build, times_of
 from tests.segment.kit import TS, Sample, plain, small
 
 
@@ -53,3 +53,27 @@ def test_times_are_found_in_the_fragments(count: int, step: int, ts: int, first_
     times = [ts + at * step for at in range(count)]
     for kind in (bytes, bytearray, memoryview):
         assert list(times_of(kind(data), strides, first_seq, times[0], times[-1])) == times
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5), st.integers(0, 5), st.booleans()
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_few_rows_are_the_same_bytes_as_by_columns(batches: list[tuple[list[bytes], int, bool]]) -> None:
+    runs, seq = [], 7
+    for values, kind, as_view in batches:
+        count = len(values)
+        data: bytes | memoryview = b",".join(values)
+        strides = array("I", [len(value) + 1 for value in values])
+        ts = TS + seq if kind % 2 else array("Q", range(TS + seq, TS + seq + count))
+        nodes, metas = (array("I", range(count)) if kind > least else None for least in (1, 3))
+        runs.append(Run(seq, memoryview(data) if as_view else data, strides, ts, nodes, metas))
+        seq += count
+    if seq - 7 <= FEW:
+        assert _build_few(1, 7, runs) == _build_many(1, 7, seq - 7, runs)
+    assert build(1, 7, seq - 7, runs) == _build_many(1, 7, seq - 7, runs)
