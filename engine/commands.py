@@ -40,6 +40,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.datas)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, self.datas))
+
     @classmethod
     def of(cls, values: list[Any], **columns: Any) -> Batch:
         """A batch of Python values, encoded as JSON (for scripts; the daemon keeps what it received)."""
@@ -52,11 +57,7 @@ def check_batch(batch: Batch, limits: Limits) -> None:
     if count == 0:
         raise invalid("records must hold at least one record", "records")
     if count > limits.batch_records:
-        raise Refused(
-            Code.BATCH_TOO_LARGE,
-            f"a write takes at most {limits.batch_records} records; split it",
-            {"limit": "max_batch_records", "max": limits.batch_records},
-        )
+        raise too_many_records(limits.batch_records)
     if batch.metas is None:
         if (len(batch.datas[0]) if count == 1 else len(max(batch.datas, key=len))) > limits.record_bytes:
             raise _record_too_large(limits)
@@ -66,6 +67,15 @@ def check_batch(batch: Batch, limits: Limits) -> None:
         _check_texts(batch.tags, "tag", limits.tag_bytes)
     if batch.nodes is not None:
         _check_texts(batch.nodes, "node", limits.node_bytes)
+
+
+def too_many_records(most: int) -> Refused:
+    """The 400 of a batch with more records than a write takes."""
+    return Refused(
+        Code.BATCH_TOO_LARGE,
+        f"a write takes at most {most} records; split it",
+        {"limit": "max_batch_records", "max": most},
+    )
 
 
 def _record_too_large(limits: Limits) -> Refused:

@@ -1,8 +1,8 @@
 """Bodies on their way in: chunked framing undone, gzip inflated within a bound.
 
 Both are pure and bounded. `Chunks` takes bytes as they arrive and does work linear in them, however small the chunks
-are; everything but exactly hexadecimal size, CR LF, data, CR LF is refused. `inflate` never holds more than the bound.
-A body that is read piece by piece (`intake`) is unframed by a `Framing` and inflated by an `Inflating`.
+are; everything but exactly hexadecimal size, CR LF, data, CR LF is refused. `Unpacking` never holds more than the
+bound. A body that is read piece by piece (`intake`) is unframed by a `Framing` and inflated by an `Inflating`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 import sys
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, Refused
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
 
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[\t !-~]*)?")
 SIZE_LINE_BYTES_MAX: Final = 256
@@ -26,6 +29,10 @@ BODY_RATE_MIN: Final = 1024
 """Bytes a second that a body has to bring on average."""
 BODY_GRACE_S: Final = 5.0
 """A body may start slowly: the floor on its rate counts from here on."""
+STEP_BYTES: Final = 256 * 1024
+"""What comes out of a gzip body before others are looked at again: half a millisecond."""
+PART_COST_BYTES: Final = 4096
+"""What a part costs beside what it holds, in the time of bytes."""
 SLICE_BYTES: Final = 16 * 1024
 """What zlib is given of a gzip body at a time."""
 MEMBERS_FREE: Final = 4096
@@ -43,6 +50,16 @@ def payload_too_large(body_bytes_max: int) -> Refused:
         f"a request body may hold {body_bytes_max} bytes; split it",
         {"limit": "max_body_bytes", "max": body_bytes_max},
     )
+
+
+def check_budget(daemon: Daemon, received: int) -> None:
+    """Refuse when the bodies of all connections together take too much memory; small ones go on."""
+    if daemon.buffered_bytes > daemon.buffer_bytes_max and received > DRAIN_BODY_BYTES_MAX:
+        raise Refused(
+            Code.THROTTLED,
+            "too many large requests at once; try again",
+            {"limit": "max_request_buffer_bytes", "max": daemon.buffer_bytes_max},
+        )
 
 
 def _bad(message: str) -> Refused:
@@ -240,17 +257,50 @@ class Inflating:
         return not len(self) and (self._member.eof or self._untouched)
 
 
-def inflate(body: bytes, bytes_max: int) -> bytes:
-    """The content of a gzip body; raises 413 as soon as it is larger than `bytes_max`, 400 when it is not gzip."""
-    parts: list[bytes] = []
-    size = 0
-    inflating = Inflating()
-    inflating.feed(body)
-    while part := inflating.take(bytes_max - size + 1):
-        size += len(part)
-        if size > bytes_max:
-            raise payload_too_large(bytes_max)
-        parts.append(part)
-    if not inflating.is_whole:
-        raise _bad("the gzip body is not complete")
-    return b"".join(parts)
+class Unpacking:
+    """A gzip body that is there, inflated in steps: a little gzip may be much, and others are served in between.
+
+    What came out counts against the bound on all bodies in flight, `daemon.buffer_bytes_max`.
+    """
+
+    __slots__ = ("_daemon", "_inflating", "_parts", "_size")
+
+    def __init__(self, daemon: Daemon, body: bytes) -> None:
+        self._daemon = daemon
+        self._inflating = Inflating()
+        self._inflating.feed(body)
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def step(self) -> bool:
+        """Go on; whether that was all. Raises 413 as soon as it is larger than a body may be, 400 if it is no gzip."""
+        daemon, most = self._daemon, self._daemon.limits.body_bytes
+        stepped = 0
+        while stepped < STEP_BYTES:
+            part = self._inflating.take(min(STEP_BYTES, most - self._size + 1))
+            if not part:
+                if not self._inflating.is_whole:
+                    raise _bad("the gzip body is not complete")
+                return True
+            stepped += len(part) + PART_COST_BYTES
+            self._size += len(part)
+            daemon.buffered_bytes += len(part)
+            self._parts.append(part)
+            if self._size > most or daemon.buffered_bytes > daemon.buffer_bytes_max:
+                raise payload_too_large(most)
+        return False
+
+    @property
+    def begun(self) -> bool:
+        """Whether something came out already: bodies are unpacked one after the other, else they would take the memory
+        of many at once."""
+        return self._size > 0
+
+    def content(self) -> bytes:
+        """All that came out."""
+        return b"".join(self._parts)
+
+    def forget(self) -> None:
+        """It counts no longer."""
+        self._daemon.buffered_bytes -= self._size
+        self._size = 0

@@ -3,7 +3,7 @@
 `data` and `meta` stay the bytes that were received (msgspec `Raw`), so numbers, escapes, key order and inner white
 space come back exactly. What msgspec does not judge is judged here: UTF-8 (`isascii()` first, which is nearly free),
 depth, and lone surrogate escapes, which msgspec refuses even where it only skips but which belong to whoever wrote
-them (see `_hide_lone_surrogates`).
+them (see `_read_hidden`).
 
 Fields that we do not know are ignored, but said: bodies are decoded strictly, and only when that fails for an unknown
 field they are decoded again leniently and their names collected. The hot path pays nothing for it.
@@ -11,18 +11,24 @@ field they are decoded again leniently and their names collected. The hot path p
 
 from __future__ import annotations
 
+import heapq
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from engine.commands import Batch
+from engine.commands import Batch, too_many_records
 from engine.errors import Refused, invalid
 from engine.limits import Limits
 from engine.types import ConfigChanges, configured
 
 T = TypeVar("T")
+W = TypeVar("W", bound="WriteIn")
+F = TypeVar("F", bound="WriteIn")
 
 WARNINGS_MAX: Final = 16
 """Unknown fields that are named in one answer."""
@@ -34,6 +40,8 @@ MEMO_BODIES_MAX: Final = 512
 """Bodies of one kind that are remembered with what they ask for: readers and workers repeat themselves."""
 MEMO_BODY_BYTES_MAX: Final = 256
 """Longer ones are not."""
+RECORD_BYTES_MIN: Final = 10
+"""What a record takes in a body, with its comma, at least."""
 OWN_DEPTH: Final = 3
 """Levels of a write body above a record's data: body, records, record. They do not count toward the bound."""
 
@@ -69,6 +77,50 @@ class StrictWriteIn(WriteIn, forbid_unknown_fields=True):
     """The same, failing at what is unknown."""
 
     records: list[StrictRecordIn]  # type: ignore[assignment]  # narrows the element, which the subclass only decodes
+
+
+class _Counted:
+    """How many records more a body may hold that is being decoded."""
+
+    __slots__ = ("left", "most")
+
+    def __init__(self) -> None:
+        self.left = self.most = 0
+
+    def one(self) -> None:
+        """Here is one more; raises the 400 when that is too many."""
+        self.left -= 1
+        if self.left < 0:
+            raise too_many_records(self.most)
+
+
+_counted: Final = _Counted()
+
+
+class FewRecordIn(RecordIn, gc=False):
+    """A record that is counted: of too many no more are decoded than there may be."""
+
+    def __post_init__(self) -> None:
+        _counted.one()
+
+
+class FewStrictRecordIn(StrictRecordIn, gc=False, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+    def __post_init__(self) -> None:
+        _counted.one()
+
+
+class FewIn(WriteIn):
+    """A write whose records are counted."""
+
+    records: list[FewRecordIn]  # type: ignore[assignment]  # as below
+
+
+class FewStrictIn(StrictWriteIn, forbid_unknown_fields=True):
+    """The same, failing at what is unknown."""
+
+    records: list[FewStrictRecordIn]  # type: ignore[assignment]  # narrows the element again
 
 
 class PublishIn(StrictWriteIn, kw_only=True, forbid_unknown_fields=True):
@@ -107,20 +159,29 @@ class Write(msgspec.Struct):
 
 _STRICT_WRITE: Final = msgspec.json.Decoder(StrictWriteIn)
 _WRITE: Final = msgspec.json.Decoder(WriteIn)
+_FEW_STRICT: Final = msgspec.json.Decoder(FewStrictIn)
+_FEW: Final = msgspec.json.Decoder(FewIn)
 _PUBLISH: Final = msgspec.json.Decoder(PublishIn)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _RECORD_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 _PARTS: Final = msgspec.json.Decoder(dict[str, dict[str, Raw] | None])
 _LINES: Final = msgspec.json.Decoder(Raw)
 
+_NOT_BLANK: Final = re.compile(rb"[^\n\t\r ][^\n]*")
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONE_SURROGATES: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u)(?=[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+    rb"\\u(?=[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u(?=[dD][c-fC-F][0-9a-fA-F]{2})"
 )
+"""Where no backslash is escaped."""
 _HIDDEN: Final = b"\xff\xfe"
-"""Stands for `\\u` of a lone surrogate while msgspec parses; no valid UTF-8 holds it."""
+"""Stands for `\\u` of a surrogate while msgspec parses; no valid UTF-8 holds it."""
+_BACKSLASH: Final = b"\xff\xfd"
+"""Stands for an escaped backslash meanwhile."""
+ESCAPES_APART_MAX: Final = 32 * 1024
+"""Escapes that are told apart one by one (0.5 µs each), which is rarely necessary."""
 
 
 def check_utf8(body: bytes) -> None:
@@ -145,9 +206,21 @@ def is_deeper(value: bytes, depth_max: int) -> bool:
     return bool(brackets)
 
 
-def _hide_lone_surrogates(body: bytes) -> bytes:
-    r"""Replace the `\u` of each surrogate escape that has no partner by bytes that msgspec lets pass."""
-    return _LONE_SURROGATES.sub(lambda found: _HIDDEN if found[1] else found[0], body)
+def _read_hidden(read: Callable[[bytes], T], body: bytes) -> T:
+    r"""Read what holds lone surrogate escapes, their `\u` replaced by bytes that msgspec lets pass.
+
+    Escapes of all surrogates are hidden, which is cheap: values keep their bytes anyway. Only where names and tags hold
+    some (msgspec makes text of those, and says that it cannot) they are told apart.
+    """
+    if b"\\u" not in body:
+        return read(body)
+    plain = body.replace(rb"\\", _BACKSLASH)
+    try:
+        return read(plain.replace(rb"\ud", _HIDDEN + b"d").replace(rb"\uD", _HIDDEN + b"D").replace(_BACKSLASH, rb"\\"))
+    except UnicodeDecodeError:
+        if body.count(rb"\u") > ESCAPES_APART_MAX:
+            raise
+        return read(_LONE_SURROGATES.sub(_HIDDEN, plain).replace(_BACKSLASH, rb"\\"))
 
 
 def _show(body: bytes) -> bytes:
@@ -167,9 +240,8 @@ def _refusal(error: msgspec.MsgspecError | RecursionError) -> Refused:
 
 
 def _unknown(names: set[str], fields: tuple[str, ...], where: str, warnings: list[str]) -> None:
-    for name in sorted(names.difference(fields)):
-        if len(warnings) < WARNINGS_MAX:
-            warnings.append(f"unknown field {where}{name[:FIELD_CHARS_MAX]}")
+    found = heapq.nsmallest(WARNINGS_MAX - len(warnings), names.difference(fields))
+    warnings.extend(f"unknown field {where}{name[:FIELD_CHARS_MAX]}" for name in found)
 
 
 def decode(
@@ -259,18 +331,32 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
     warnings: list[str] | None = None
     hidden = False
     try:
-        read: WriteIn = _STRICT_WRITE.decode(body)
+        read: WriteIn = _bounded(_STRICT_WRITE, _FEW_STRICT, body, limits.batch_records)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        read, warnings, hidden = _decode_write_again(body, error)
+        read, warnings, hidden = _decode_write_again(body, error, limits.batch_records)
     if read.node is None:
         read.node = node
     return write_of(read, limits, warnings, hidden=hidden)
 
 
-def read_publish(message: bytes) -> PublishIn | None:
-    """A `publish`, from bytes that are valid UTF-8; None for whatever else it is, and for all that needs a second look:
-    who takes it apart (`read_members`) says what is wrong with it."""
-    if message.find(b'"publish"', 0, OP_WITHIN_BYTES) < 0:
+def _may_hold_more(body: bytes, records_max: int) -> bool:
+    """Whether a body has room and brackets for more records than there may be."""
+    return len(body) > records_max * RECORD_BYTES_MIN and body.count(b"{") > records_max + 1
+
+
+def _bounded(decoder: msgspec.json.Decoder[W], few: msgspec.json.Decoder[F], body: bytes, most: int) -> W | F:
+    """Decode a write; records are counted on the way where the body has brackets enough for more than there may be:
+    millions of them would be refused, but only when all are there."""
+    if not _may_hold_more(body, most):
+        return decoder.decode(body)
+    _counted.left = _counted.most = most
+    return few.decode(body)
+
+
+def read_publish(message: bytes, records_max: int) -> PublishIn | None:
+    """A `publish`, from bytes that are valid UTF-8; None for whatever else it is, and for all that needs a second look
+    (too many records might be in it): who takes it apart (`read_members`) says what is wrong with it."""
+    if message.find(b'"publish"', 0, OP_WITHIN_BYTES) < 0 or _may_hold_more(message, records_max):
         return None
     try:
         return _PUBLISH.decode(message)
@@ -290,37 +376,39 @@ def write_of(read: WriteIn, limits: Limits, warnings: list[str] | None = None, *
     return write
 
 
-def _decode_write_again(body: bytes, error: Exception) -> tuple[WriteIn, list[str], bool]:
+def _decode_write_again(body: bytes, error: Exception, most: int) -> tuple[WriteIn, list[str], bool]:
     """Read a write that the strict decoder refused: for an unknown field, or for a lone surrogate escape.
 
     Returns what was read, warnings, and whether surrogates are hidden in it. Raises the 400 for everything else.
     """
-    hidden = False
     try:
         if isinstance(error, UnicodeDecodeError):
             raise invalid("tag, node and keys must not hold lone surrogates", "records") from error
         if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
             # Perhaps only for a lone surrogate escape, which is the writer's business. Once more without them.
-            masked = _hide_lone_surrogates(body) if b"\\u" in body else body
-            if masked == body:
+            if b"\\u" not in body:
                 raise error
-            body, hidden = masked, True
-            try:
-                return _STRICT_WRITE.decode(body), [], True
-            except msgspec.ValidationError as second:
-                error = second
+            return (*_read_hidden(partial(_decode_write_hidden, most=most), body), True)
         if not isinstance(error, msgspec.ValidationError) or "unknown field" not in str(error):
             raise error
-        read, warnings = _decode_write_leniently(body)
-        return read, warnings, hidden
+        return (*_decode_write_leniently(body, most), False)
     except (msgspec.MsgspecError, RecursionError) as final:
         raise _refusal(final) from final
     except UnicodeDecodeError as final:
         raise invalid("tag, node and keys must not hold lone surrogates", "records") from final
 
 
-def _decode_write_leniently(body: bytes) -> tuple[WriteIn, list[str]]:
-    read = _WRITE.decode(body)
+def _decode_write_hidden(body: bytes, most: int) -> tuple[WriteIn, list[str]]:
+    try:
+        return _bounded(_STRICT_WRITE, _FEW_STRICT, body, most), []
+    except msgspec.ValidationError as error:
+        if "unknown field" not in str(error):
+            raise
+        return _decode_write_leniently(body, most)
+
+
+def _decode_write_leniently(body: bytes, most: int) -> tuple[WriteIn, list[str]]:
+    read = _bounded(_WRITE, _FEW, body, most)
     warnings: list[str] = []
     members = _OBJECT.decode(body)
     _unknown(set(members), WriteIn.__struct_fields__, "", warnings)
@@ -422,19 +510,23 @@ _MANY: Final = msgspec.json.Decoder(ManyIn)
 def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[str, bytes], str | None]:
     """Read the body of a write to several topics: a write body for each, and the default node."""
     check_utf8(body)
-    masked = _hide_lone_surrogates(body) if b"\\u" in body else body
-    read = decode(_MANY, masked, limits, warnings, depth=limits.nesting + OWN_DEPTH + 2, checked=True)
+    depth = limits.nesting + OWN_DEPTH + 2
+    try:
+        read = _read_hidden(lambda part: decode(_MANY, part, limits, warnings, depth=depth, checked=True), body)
+    except UnicodeDecodeError as error:
+        raise invalid("names of topics and node must not hold lone surrogates", "topics") from error
     return {name: _show(bytes(raw)) for name, raw in read.topics.items()}, read.node
 
 
 def read_members(body: bytes) -> dict[str, Raw]:
     """The members of an object whose bytes are valid UTF-8, as they came."""
-    masked = _hide_lone_surrogates(body) if b"\\u" in body else body
     try:
-        members = _OBJECT.decode(masked)
+        members = _read_hidden(_OBJECT.decode, body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refusal(error) from error
-    if masked == body:
+    except UnicodeDecodeError as error:
+        raise invalid("names of members must not hold lone surrogates") from error
+    if b"\\u" not in body:
         return members
     return {name: Raw(_show(bytes(value))) for name, value in members.items()}
 
@@ -453,24 +545,37 @@ def decode_ndjson(body: bytes, limits: Limits, first: int = 1) -> list[bytes]:
     `first` is the number of its first line, for who reads a body in parts.
     """
     check_utf8(body)
-    lines = [stripped for line in body.split(b"\n") if (stripped := line.strip(b" \t\r"))]
+    few, most = body, limits.batch_records
+    if body.count(b"\n") > most:
+        # Millions of lines would be refused, or are blank: no more of them are made than there may be.
+        few = b"\n".join([line for _, line in islice(_numbered(body, first), most + 1)])
+        if few.count(b"\n") >= most:
+            raise too_many_records(most)
+    lines = [stripped for line in few.split(b"\n") if (stripped := line.strip(b" \t\r"))]
     try:
-        values = [bytes(value) for value in _LINES.decode_lines(body)]
+        values = [bytes(value) for value in _LINES.decode_lines(few)]
     except (msgspec.MsgspecError, RecursionError):
         values = []
     if values != lines:
         # Malformed, or not a value a line: find the line that is at fault, or prove that there is none.
-        numbered = enumerate(body.split(b"\n"), first)
-        values = [_line_value(line, number) for number, line in numbered if line.strip(b" \t\r")]
+        values = [_line_value(line, number) for number, line in _numbered(body, first)]
     check_depth(values, limits)
     return values
 
 
+def _numbered(body: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, and which ones they are."""
+    at = 0
+    for found in _NOT_BLANK.finditer(body):
+        number += body.count(b"\n", at, found.start())
+        at = found.start()
+        yield number, found[0]
+
+
 def _line_value(line: bytes, number: int) -> bytes:
     line = line.strip(b" \t\r")
-    masked = _hide_lone_surrogates(line) if b"\\u" in line else line
     try:
-        return _show(bytes(_LINES.decode(masked)))
+        return _show(bytes(_read_hidden(_LINES.decode, line)))
     except RecursionError as error:
         raise invalid(f"line {number} nests too deep", "records") from error
     except msgspec.MsgspecError as error:
@@ -478,9 +583,11 @@ def _line_value(line: bytes, number: int) -> bytes:
         raise invalid(f"line {number} is not JSON: {text}", "records") from error
 
 
-def decode_text_lines(body: bytes) -> list[bytes]:
+def decode_text_lines(body: bytes, limits: Limits) -> list[bytes]:
     """The lines of a `text/x-lines` body, each encoded as a JSON string."""
     check_utf8(body)
+    if body.count(b"\n") > limits.batch_records:
+        raise too_many_records(limits.batch_records)
     encode = msgspec.json.encode
     return [encode(line.decode()) for line in split_lines(body)]
 

@@ -3,7 +3,7 @@
 The hot path is `data_received`: a chunk that is exactly one request, whose head is in the memo, is run with no
 parsing, no task, no future. Everything else goes through `_advance`, a loop over the phases of a connection:
 
-    HEAD ──head complete──► BODY / CHUNKED ──body complete──► run ──► HEAD
+    HEAD ──head complete──► BODY / CHUNKED ──body complete──► [INFLATE ──►] run ──► HEAD
       │                                                    └─► WAIT (an earlier answer has to come first) ──► run
       ├─► STREAM   an SSE stream or a WebSocket owns the connection, and is given what the client sends
       └─► LINGER   the last answer is out, the rest of an unread body is dropped, then the connection closes
@@ -36,14 +36,14 @@ from topics_daemon.body import (
     Chunks,
     Framing,
     Sized,
-    inflate,
-    payload_too_large,
+    Unpacking,
+    check_budget,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, parse, says_http
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import Stuck, abort, hold_little, is_own_user, peer_of
-from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, LINGER, STREAM, WAIT
+from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import Backlog, may_pipeline
 from topics_daemon.shares import ALONE_BYTES_MAX
 
@@ -72,6 +72,7 @@ class Connection(asyncio.Protocol):
         "_head_since",
         "_inbuf",
         "_linger_since",
+        "_packed",
         "_received",
         "_scan",
         "_stuck",
@@ -119,6 +120,7 @@ class Connection(asyncio.Protocol):
         self._backlog = Backlog()
         self._head: Head | None = None
         self._chunks: Chunks | None = None
+        self._packed: Unpacking | None = None
         self._received = 0
         self._eof = False
         self._head_since = self._body_since = self._linger_since = 0.0
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
             elif self.phase is BODY:
                 assert self._head is not None
                 if len(self._inbuf) < self._head.length:
-                    self._check_budget()
+                    check_budget(self.daemon, self._received)
                     break
                 if shares.comes_later(self):
                     break
@@ -234,9 +236,15 @@ class Connection(asyncio.Protocol):
             elif self.phase is CHUNKED:
                 assert self._chunks is not None
                 if not self._chunks.feed(self._inbuf):
-                    self._check_budget()
+                    check_budget(self.daemon, self._received)
                     break
                 self._body_complete(self._chunks.body())
+            elif self.phase is INFLATE:
+                assert self._packed is not None
+                if shares.comes_later(self, first=self._packed.begun):
+                    break
+                if self._packed.step():
+                    self._whole(self._packed.content())
             elif self.phase is not WAIT or not self._start_waiting():
                 break
         if waited_s := self._backlog.left(len(self._inbuf), self.daemon.loop.time):
@@ -338,30 +346,29 @@ class Connection(asyncio.Protocol):
         if head.expects_continue and len(self._inbuf) < max(head.length, 1) and not self.pending:
             self.transport.write(CONTINUE)
 
-    def _check_budget(self) -> None:
-        """Refuse when the bodies of all connections together take too much memory."""
-        daemon = self.daemon
-        if daemon.buffered_bytes > daemon.buffer_bytes_max and self._received > DRAIN_BODY_BYTES_MAX:
-            raise Refused(
-                Code.THROTTLED,
-                "too many large requests at once; try again",
-                {"limit": "max_request_buffer_bytes", "max": daemon.buffer_bytes_max},
-            )
-
     def _forget_body(self) -> None:
         self.daemon.buffered_bytes -= self._received
         self._received = 0
         self._chunks = None
+        if self._packed is not None:
+            self._packed.forget()
+            self._packed = None
 
     def _body_complete(self, body: bytes) -> None:
-        """A whole request is there: run it, or make it wait for its turn."""
+        """A whole request is there; its body may have to be inflated."""
+        self._forget_body()
+        assert self._head is not None
+        if body and self._head.coding == "gzip" and self._head.refusal is None:
+            self.phase = INFLATE
+            self._packed = Unpacking(self.daemon, body)
+        else:
+            self._whole(body)
+
+    def _whole(self, body: bytes) -> None:
+        """Run a request, or make it wait for its turn."""
         self._forget_body()
         head = self._head
         assert head is not None
-        if body and head.coding == "gzip" and head.refusal is None:
-            body = inflate(body, self.daemon.limits.body_bytes)
-            if self.daemon.buffered_bytes + len(body) > self.daemon.buffer_bytes_max:
-                raise payload_too_large(self.daemon.limits.body_bytes)
         pipelines = head.route is not None and head.route.pipelines
         if self.pending and not (pipelines and self.only_pipelined):
             self.phase = WAIT
@@ -468,10 +475,7 @@ class Connection(asyncio.Protocol):
             self.fast = self.phase is HEAD and not self.paused
 
     def _refuse(self, head: Head | None, error: TopicsError, started_ns: int) -> None:
-        """Answer a request that is not read to its end, then close without cutting the answer short.
-
-        Requests before it still get their answers first.
-        """
+        """Answer a request that is not read to its end, behind those before it; then close once the answer is read."""
         self._forget_body()
         self._inbuf = bytearray()
         self._head = None

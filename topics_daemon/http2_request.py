@@ -25,7 +25,8 @@ from topics_daemon.body import (
     BODY_RATE_MIN,
     DRAIN_BODY_BYTES_MAX,
     Framing,
-    inflate,
+    Unpacking,
+    check_budget,
     payload_too_large,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
@@ -61,12 +62,14 @@ class Request:
         "_held_back",
         "_moved_s",
         "_out",
+        "_packed",
         "_received",
         "_started_ns",
         "daemon",
         "fast",
         "head",
         "id",
+        "in_line",
         "last",
         "line",
         "only_pipelined",
@@ -86,6 +89,8 @@ class Request:
         self.state = State.BODY
         self.pending: deque[Exchange] = deque()
         self.fast = False
+        self.in_line = False
+        """Whether others come first (`daemon.shares`)."""
         self.only_pipelined = True
         self.stream: Streaming | None = None
         self.paused = False
@@ -104,6 +109,8 @@ class Request:
         self._held_back = -1
         """What of its window is not given back to the peer while its stream does not read; −1 while it does."""
         self._body: list[bytes] = []
+        self._packed: Unpacking | None = None
+        """The body while it is inflated."""
         self._received = 0
         """What it counts among the bodies of all requests."""
         self._started_ns = 0
@@ -144,12 +151,7 @@ class Request:
         self._body.append(data)
         if self._received > daemon.limits.body_bytes:
             raise payload_too_large(daemon.limits.body_bytes)
-        if daemon.buffered_bytes > daemon.buffer_bytes_max and self._received > DRAIN_BODY_BYTES_MAX:
-            raise Refused(
-                Code.THROTTLED,
-                "too many large requests at once; try again",
-                {"limit": "max_request_buffer_bytes", "max": daemon.buffer_bytes_max},
-            )
+        check_budget(daemon, self._received)
 
     def complete(self) -> None:
         """The peer has sent all of it: run it as soon as there is room for an answer."""
@@ -164,6 +166,9 @@ class Request:
     def _forget_body(self) -> bytes:
         self.daemon.buffered_bytes -= self._received
         self._received = 0
+        if self._packed is not None:
+            self._packed.forget()
+            self._packed = None
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         return body
@@ -177,19 +182,43 @@ class Request:
         daemon, head = self.daemon, self.head
         assert head is not None
         self.state = State.ASKED
-        self._started_ns = started_ns = time.perf_counter_ns()
+        self._started_ns = time.perf_counter_ns()
         try:
             body = self._forget_body()
             if head.refusal is not None:
                 raise head.refusal
-            if body and head.coding == "gzip" and not head.streams:
-                body = inflate(body, daemon.limits.body_bytes)
-                if daemon.buffered_bytes + len(body) > daemon.buffer_bytes_max:
-                    raise payload_too_large(daemon.limits.body_bytes)
         except TopicsError as error:
             self.refuse(error)
             return
-        answer = run(daemon, self, head, body, started_ns)
+        if body and head.coding == "gzip" and not head.streams:
+            self._packed = Unpacking(daemon, body)
+            self._unpack()
+        else:
+            self._answer(body)
+
+    def go_on(self) -> None:
+        """Others had their turn: unpack on."""
+        if self._packed is not None:
+            self._unpack()
+            self.line.note(self)
+
+    def _unpack(self) -> None:
+        """Inflate the body for as long as nobody else has to be looked at, and answer when that was all."""
+        packed = self._packed
+        assert packed is not None
+        try:
+            while not self.daemon.shares.comes_later(self, first=packed.begun):
+                if packed.step():
+                    body = packed.content()
+                    self._forget_body()
+                    self._answer(body)
+                    return
+        except TopicsError as error:
+            self.refuse(error)
+
+    def _answer(self, body: bytes) -> None:
+        assert self.head is not None
+        answer = run(self.daemon, self, self.head, body, self._started_ns)
         if answer is not None:
             self._send_answer(answer)
 

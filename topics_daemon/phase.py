@@ -12,15 +12,17 @@ class Phase(IntEnum):
     HEAD = 0
     BODY = 1
     CHUNKED = 2
-    WAIT = 3
-    STREAM = 4
-    LINGER = 5
-    CLOSED = 6
+    INFLATE = 3
+    WAIT = 4
+    STREAM = 5
+    LINGER = 6
+    CLOSED = 7
 
 
 HEAD: Final = Phase.HEAD
 BODY: Final = Phase.BODY
 CHUNKED: Final = Phase.CHUNKED
+INFLATE: Final = Phase.INFLATE
 WAIT: Final = Phase.WAIT
 STREAM: Final = Phase.STREAM
 LINGER: Final = Phase.LINGER

@@ -62,12 +62,15 @@ class Shares:
         self._daemon.wake()  # before the line goes on: what this slice takes is written first
         return False
 
-    def comes_later(self, who: Waits) -> bool:
-        """Whether others come before what somebody has next; then it goes on in a later slice (`go_on`)."""
+    def comes_later(self, who: Waits, *, first: bool = False) -> bool:
+        """Whether others come before what somebody has next; then it goes on in a later slice (`go_on`).
+
+        `first`: before all who stand in line, because it has begun something that takes memory until it is done.
+        """
         if not self.spent():
             return False
         who.in_line = True
-        self._line.append(who)
+        (self._line.appendleft if first else self._line.append)(who)
         self._plan()
         return True
 

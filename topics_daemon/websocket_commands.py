@@ -163,7 +163,7 @@ class Commands:
         socket = self._socket
         request_id = b""
         try:
-            publish = read_publish(message)
+            publish = read_publish(message, socket.daemon.limits.batch_records)
             if publish is not None:
                 request_id = _request_id(publish.request_id or None)
                 self._publish(request_id, publish)

@@ -29,13 +29,13 @@ from engine.core.keeper import Keeper
 from engine.core.parking import Parking
 from engine.core.queues import Queues
 from engine.core.reads import Reads
-from engine.core.refusals import capped, elsewhere, mismatch, shutting_down
+from engine.core.refusals import capped, check_key, disk_full, elsewhere, mismatch, shutting_down
 from engine.core.replay import Replay
 from engine.core.routers import Routers
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, StoreIOError, Unavailable, cold_unavailable, invalid, topic_not_found
+from engine.errors import Code, Refused, StoreIOError, Unavailable, cold_unavailable, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import APPEND, FrameType
@@ -151,10 +151,8 @@ class Core(Reads):
         """Write a batch, whole or not at all (http-api.md §4). `create` says whether a missing topic may be made (None:
         its `auto_create` decides), `config` what it is made with. `ack_fsync`: the answer waits for the disk."""
         check_batch(batch, self.limits)
-        if key is not None and not 0 < len(key) <= self.limits.idempotency_key_bytes:
-            raise invalid(
-                f"idempotency_key must hold 1 to {self.limits.idempotency_key_bytes} bytes", "idempotency_key"
-            )
+        if key is not None:
+            check_key(key, self.limits.idempotency_key_bytes)
         ticket: Ticket[AppendResult] = Ticket()
         if self.parking.blocks(name) or not self._append(ticket, name, batch, key, create, config, ack_fsync):
             self._park(name, ticket, partial(self._append, ticket, name, batch, key, create, config, ack_fsync))
@@ -182,10 +180,13 @@ class Core(Reads):
         self._check_new_topic(name)
         if key is not None:
             self._check_key_count(self.now())
+        shard = self.catalog.shard_of(self._next_epoch())
+        if self.wal.shards[shard].want and not self._room(shard, batch.bytes):
+            return False
         rendered = render(batch, 1, self.now())
         self._check_fits(new, payload_bytes(rendered, 1, self.now()), None)
         room = ROOM_SLACK + len(rendered.fragments) + COLUMN_BYTES * len(batch) + len(key or b"")
-        if not self._room(self.catalog.shard_of(self._next_epoch()), room):
+        if not self._room(shard, room):
             return False
         slot = self._create(name, new, None)
         staged = self._append_to(slot, ticket, batch, key, ack_fsync, True)
@@ -209,6 +210,8 @@ class Core(Reads):
         first = slot.tip + 1
         if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not EPHEMERAL:
             self.commit.books[slot.shard].wanted = True
+            return False
+        if shard.want and config.durability is not EPHEMERAL and not self._room(slot.shard, batch.bytes):
             return False
         rendered = render(batch, first, now)
         size = 0
@@ -572,11 +575,9 @@ class Core(Reads):
             check_fits(config, sizes, None, 0, 0)
         else:
             check_fits(config, sizes, slot.topic, slot.staged_records, slot.staged_bytes, self.now())
-        if (
-            self.limits.total_bytes
-            and self.catalog.bytes_live + self.catalog.bytes_staged + total > self.limits.total_bytes
-        ):
-            raise capped("max_total_bytes", self.limits.total_bytes)
+        most = self.limits.total_bytes
+        if most and self.catalog.bytes_live + self.catalog.bytes_staged + total > most:
+            raise capped("max_total_bytes", most)
         return total
 
     def _room(self, shard: int, body_len: int, *, control: bool = False) -> bool:
@@ -585,9 +586,7 @@ class Core(Reads):
             return True
         why = self.wal.full(shard)
         if why is not None:
-            raise Unavailable(
-                Code.DISK_FULL, f"no space for the log ({why.strerror or why}); free some, writing resumes by itself"
-            )
+            raise disk_full(why)
         return False
 
     def _park(self, name: str, ticket: Ticket[Any], attempt: Callable[[], bool]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import Code, Refused, TopicsError, Unavailable
+from engine.errors import Code, Refused, TopicsError, Unavailable, invalid
 from engine.formats.moving import MoveBody, MoveState
 
 
@@ -15,9 +15,21 @@ def mismatch(key: bytes) -> Refused:
     )
 
 
+def check_key(key: bytes, bytes_max: int) -> None:
+    """Raise the 400 of an idempotency key of a wrong size."""
+    if not 0 < len(key) <= bytes_max:
+        raise invalid(f"idempotency_key must hold 1 to {bytes_max} bytes", "idempotency_key")
+
+
 def capped(limit: str, maximum: int) -> Refused:
     """The 429 of a bound on the whole store."""
     return Refused(Code.THROTTLED, f"{limit} is {maximum}; nothing was changed", {"limit": limit, "max": maximum})
+
+
+def disk_full(why: OSError) -> Unavailable:
+    """The 507 of a log that finds no space."""
+    said = f"no space for the log ({why.strerror or why}); free some, writing resumes by itself"
+    return Unavailable(Code.DISK_FULL, said)
 
 
 def shutting_down() -> Unavailable:

@@ -4,7 +4,10 @@
     stalled watchers   a thousand watchers that read nothing
     hostile client     the hostile corpus (`tests/hostile`), two hundred connections a second
 
-Each round is measured without the trouble and then with it; the row is the median of the ratios of the p99s.
+Each round is measured without the trouble, with the same trouble at another daemon on this machine, and with it here.
+Whoever takes a processor from everybody makes everybody's p99 worse, whichever daemon is asked: that is what the second
+window shows, and what is ours is the third over the second. (For a cold tier that hangs there is no elsewhere: its
+readers wait, and take nothing.) The row is the median of those ratios; the note has all three.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.bench import rows_sse, servers
@@ -34,10 +38,14 @@ COLD_READERS = 8
 STALLED = 1000
 STALL_S = 5.0
 """After this all buffers on the way to a watcher that reads nothing are full."""
+STALL_RECORDS = 10_000
+"""Written at once where nobody else writes, so that all buffers are full."""
 GOAL = 1.1
-SECONDS_MIN = 5.0
+SECONDS_MIN = 3.0
 
 Trouble = Callable[[Server], AbstractContextManager[None]]
+Seen = tuple[float, float]
+"""The two p99s of a window."""
 
 
 @contextmanager
@@ -77,7 +85,7 @@ def steady_writes(port: int) -> Iterator[None]:
         raise BenchError(f"steady writes: {failures[0]}")
 
 
-def others(server: Server, seconds: float) -> tuple[float, float]:
+def others(server: Server, seconds: float) -> Seen:
     """The p99s that single writes and live delivery to ten watchers have now, in µs."""
     latencies: list[float] = []
     done = threading.Event()
@@ -152,6 +160,16 @@ def stalled_watchers(server: Server) -> Iterator[None]:
 
 
 @contextmanager
+def stalled_elsewhere(server: Server) -> Iterator[None]:
+    """The same at a daemon that nobody writes to any more once they have stalled: then they take no processor there."""
+    with stalled_watchers(server):
+        body = {"records": [{"data": payload(100)}] * STALL_RECORDS}
+        ask_json(server, "POST", "/v0/topics/steady?return_seqs=false", body)
+        time.sleep(1.0)
+        yield
+
+
+@contextmanager
 def hostile_client(server: Server) -> Iterator[None]:
     """A client that sends the hostile corpus, round and round."""
     command = [sys.executable, "-m", "tests.hostile", str(server.port)]
@@ -171,9 +189,9 @@ def hostile_client(server: Server) -> Iterator[None]:
 
 def run_hostile(plan: Plan) -> Iterator[Row]:
     """A client that means harm."""
-    with servers.topicsd(plan.where) as server:
+    with servers.topicsd(plan.where) as server, servers.topicsd(plan.where) as other:
         ask_json(server, "PUT", "/v0/topics/steady", {})
-        yield from _rounds("hostile client beside", server, hostile_client, plan)
+        yield from _rounds("hostile client beside", server, hostile_client, plan, partial(hostile_client, other))
 
 
 def run_cold_hanging(records: int, plan: Plan) -> Iterator[Row]:
@@ -208,26 +226,48 @@ def _wait_for_moves(server: Server, cold: Path) -> list[Path]:
 
 def run_stalled(plan: Plan) -> Iterator[Row]:
     """A thousand watchers that read nothing."""
-    with servers.topicsd(plan.where) as server:
-        ask_json(server, "PUT", "/v0/topics/steady", {})
-        yield from _rounds(f"{STALLED:,} stalled watchers", server, stalled_watchers, plan)
+    with servers.topicsd(plan.where) as server, servers.topicsd(plan.where) as other:
+        for one in (server, other):
+            ask_json(one, "PUT", "/v0/topics/steady", {})
+        elsewhere = partial(stalled_elsewhere, other)
+        yield from _rounds(f"{STALLED:,} stalled watchers", server, stalled_watchers, plan, elsewhere)
 
 
-def _rounds(name: str, server: Server, trouble: Trouble, plan: Plan) -> Iterator[Row]:
-    """The rows of one trouble."""
+def _rounds(
+    name: str,
+    server: Server,
+    trouble: Trouble,
+    plan: Plan,
+    control: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Iterator[Row]:
+    """The rows of one trouble; `control` is the same trouble elsewhere."""
     ask_json(server, "PUT", f"/v0/topics/{rows_sse.TOPIC}", {"durability": "disk"})
-    quiet, troubled = [], []
+    quiet: list[Seen] = []
+    elsewhere: list[Seen] = []
+    troubled: list[Seen] = []
     seconds = max(SECONDS_MIN, float(plan.seconds))
     with steady_writes(server.port):
         others(server, 2.0)  # warms up
         for _ in range(plan.rounds):
             quiet.append(others(server, seconds))
+            if control is not None:
+                with control():
+                    elsewhere.append(others(server, seconds))
             with trouble(server):
                 troubled.append(others(server, seconds))
+    against, than = (elsewhere, "the same elsewhere") if control is not None else (quiet, "without")
     for at, what in enumerate(("write", "live delivery")):
-        ratios = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
-        note = (
-            f"p99 {Spread.of([one[at] for one in troubled]).show(0)} µs against "
-            f"{Spread.of([one[at] for one in quiet]).show(0)} without, both beside {WRITES_PER_S:,} writes/s"
-        )
-        yield Row(f"{name}: {what} p99 / without", "ratio", ratios, f"≤ {GOAL}", ratios.median <= GOAL, note=note)
+        ratios = Spread.of([one[at] / two[at] for one, two in zip(troubled, against, strict=True)])
+        shown = [f"here {_p99s(troubled, at)}"]
+        if control is not None:
+            shown.append(f"elsewhere {_p99s(elsewhere, at)}")
+        note = f"p99 in µs: {'; '.join([*shown, f'without {_p99s(quiet, at)}'])}; all beside {WRITES_PER_S:,} writes/s"
+        overall = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
+        if control is not None:
+            note += f"; here / without {overall.show()}"
+        yield Row(f"{name}: {what} p99 / {than}", "ratio", ratios, f"≤ {GOAL}", ratios.median <= GOAL, note=note)
+
+
+def _p99s(windows: list[Seen], at: int) -> str:
+    """Median and range of one p99 over the windows."""
+    return Spread.of([one[at] for one in windows]).show(0)

@@ -7,6 +7,7 @@ import pytest
 from engine.commands import Batch, DeleteSelector
 from engine.core.parking import PARK_MS
 from engine.errors import Code, Unavailable
+from engine.fragment import Rendered, render
 from engine.limits import KIB
 from tests.core.hand import SMALL, Hand
 from tests.sim.disk import FakeDisk
@@ -115,3 +116,27 @@ def test_a_sync_may_begin_right_after_a_parked_command_was_staged() -> None:
     assert job is not None
     assert ticket.value().first_seq > 1
     hand.sync_end(job)
+
+
+def test_a_large_batch_that_waits_for_space_is_not_rendered_each_time_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered = []
+
+    def counting(batch: Batch, first: int, now: int) -> Rendered:
+        rendered.append(len(batch))
+        return render(batch, first, now)
+
+    monkeypatch.setattr("engine.core.core.render", counting)
+    hand = Hand()
+    hand.create("there")
+    for number, name in enumerate(("there", "made")):
+        rendered.clear()
+        ticket = hand.core.append(name, Batch.of([KILOBYTE] * 200 * (number + 1)))
+        for _ in range(50):
+            hand.turn()
+        assert not ticket.done
+        hand.settle()
+        assert ticket.value().count == 200 * (number + 1)
+        # Not before there is room for the values alone; it was fifty times and more.
+        assert len(rendered) <= 8

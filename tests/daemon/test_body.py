@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from engine.errors import Code, Refused
-from topics_daemon.body import Chunked, Chunks, Inflating, Sized, inflate
+from engine.limits import Limits
+from topics_daemon.body import STEP_BYTES, Chunked, Chunks, Inflating, Sized, Unpacking
+
+if TYPE_CHECKING:
+    from topics_daemon.daemon import Daemon
 
 GOOD = [
     (b"0\r\n\r\n", b""),
@@ -61,6 +67,47 @@ def test_more_than_the_bound_is_413_as_soon_as_it_is_announced() -> None:
         with pytest.raises(Refused) as caught:
             Chunks(100).feed(bytearray(wire))
         assert caught.value.code is Code.PAYLOAD_TOO_LARGE
+
+
+def unpacking(body: bytes, bytes_max: int, buffer_bytes_max: int = 1 << 30) -> tuple[Unpacking, SimpleNamespace]:
+    """A body that is about to be unpacked, and what it knows of its daemon."""
+    limits = Limits(body_bytes=bytes_max)
+    daemon = SimpleNamespace(limits=limits, buffered_bytes=0, buffer_bytes_max=buffer_bytes_max)
+    return Unpacking(cast("Daemon", daemon), body), daemon
+
+
+def inflate(body: bytes, bytes_max: int) -> bytes:
+    """All steps of it."""
+    packed, daemon = unpacking(body, bytes_max)
+    while not packed.step():
+        pass
+    content = packed.content()
+    assert daemon.buffered_bytes == len(content)
+    packed.forget()
+    assert daemon.buffered_bytes == 0
+    return content
+
+
+def test_a_little_gzip_that_is_much_comes_out_in_steps_and_counts() -> None:
+    packed, daemon = unpacking(gzip.compress(b" " * 10_000_000), 1 << 26)
+    steps = 1
+    while not packed.step():
+        steps += 1
+        assert daemon.buffered_bytes <= steps * 2 * STEP_BYTES
+    assert steps >= 10_000_000 // (2 * STEP_BYTES)
+    packed, daemon = unpacking(gzip.compress(b" " * 10_000_000), 1 << 26, buffer_bytes_max=1_000_000)
+    with pytest.raises(Refused) as caught:
+        [packed.step() for _ in range(steps)]
+    assert caught.value.code is Code.PAYLOAD_TOO_LARGE
+    assert daemon.buffered_bytes < 1_000_000 + 2 * STEP_BYTES
+    packed.forget()
+    assert daemon.buffered_bytes == 0
+
+
+def test_members_of_a_byte_are_steps_too() -> None:
+    packed, daemon = unpacking(gzip.compress(b"1") * 1000, 1 << 26)
+    assert not packed.step()
+    assert 0 < daemon.buffered_bytes < 100
 
 
 def test_inflation_stops_at_the_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.commands import Batch
-from engine.errors import Refused
+from engine.errors import Code, Refused
 from engine.limits import Limits
 from topics_daemon.decode import (
     decode_many,
@@ -80,7 +81,7 @@ def test_arbitrary_bytes_are_refused_or_taken_but_never_break_it(data: bytes) ->
         except Refused:
             pass
     try:
-        decode_text_lines(data)
+        decode_text_lines(data, LIMITS)
     except Refused:
         pass
 
@@ -168,7 +169,7 @@ def test_a_bad_line_is_named() -> None:
     ],
 )
 def test_lines_are_strings(body: bytes, lines: list[str]) -> None:
-    assert [json.loads(data) for data in decode_text_lines(body)] == lines
+    assert [json.loads(data) for data in decode_text_lines(body, LIMITS)] == lines
 
 
 @pytest.mark.parametrize("depth", [1, 2, 127, 128])
@@ -198,7 +199,7 @@ HEAD = b'{"op":"publish","topic":"t","request_id":[1.0],'
     ],
 )
 def test_a_publish_read_in_one_go_is_the_write_that_its_members_are(rest: bytes) -> None:
-    read = read_publish(HEAD + rest)
+    read = read_publish(HEAD + rest, LIMITS.batch_records)
     assert read is not None
     assert (read.topic, bytes(read.request_id)) == ("t", b"[1.0]")
     members = read_members(HEAD + rest)
@@ -227,4 +228,83 @@ def test_a_publish_read_in_one_go_is_the_write_that_its_members_are(rest: bytes)
     ],
 )
 def test_a_publish_that_needs_a_second_look_is_not_read_in_one_go(message: bytes) -> None:
-    assert read_publish(message) is None
+    assert read_publish(message, LIMITS.batch_records) is None
+
+
+FEW = Limits(batch_records=3)
+TOO_MANY = [
+    b'{"records":[' + b",".join([b'{"data":1}'] * 9) + b"]}",
+    b'{"records":[' + b",".join([b'{"data":1,"unknown":1}'] * 9) + b"]}",
+    b'{"records":[' + b",".join([rb'{"data":"\ud800"}'] * 9) + b"]}",
+    b'{"records":[' + b",".join([rb'{"data":"\ud800","unknown":1}'] * 9) + b"]}",
+    b'{"records":[' + b",".join([rb'{"\u0064ata":1}'] * 9) + b"]}",
+]
+
+
+@pytest.mark.parametrize("body", TOO_MANY)
+def test_of_too_many_records_no_more_are_decoded_than_there_may_be(body: bytes) -> None:
+    # What is behind the fourth record is not even JSON: nobody has looked at it.
+    at = len(b"".join(body.partition(b"},")[:2])) * 5
+    with pytest.raises(Refused) as refused:
+        decode_write(body[:at] + b"?" * 100, FEW)
+    assert refused.value.code is Code.BATCH_TOO_LARGE
+    assert refused.value.detail == {"limit": "max_batch_records", "max": 3}
+
+
+def test_values_with_many_brackets_are_no_records() -> None:
+    data = b'{"a":[{},{},{},{},{},{},{}]}'
+    assert decode_write(b'{"records":[{"data":%b},{"data":%b}]}' % (data, data), FEW).batch.datas == [data, data]
+    unknown = decode_write(b'{"records":[{"data":%b,"b":%b}]}' % (data, data), FEW)
+    assert (unknown.batch.datas, unknown.warnings) == ([data], ["unknown field records[].b"])
+
+
+def test_of_too_many_lines_no_more_are_made_than_there_may_be() -> None:
+    for body in (b"1\n" * 4, b"1\n\n \r\n\t2\n3 \n4", b"1\n2\n3\n4\n?\n" + b"\n" * 100):
+        with pytest.raises(Refused) as refused:
+            decode_ndjson(body, FEW)
+        assert refused.value.code is Code.BATCH_TOO_LARGE
+    assert decode_ndjson(b"\n" * 50 + b" 1 \r\n" + b" \t\r\n" * 50 + b"2\n" + b"\n" * 50 + b"3", FEW) == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+    with pytest.raises(Refused, match="line 103 is not JSON"):
+        decode_ndjson(b"\n" * 50 + b" 1 \r\n" + b" \t\r\n" * 51 + b"?\n", FEW)
+    assert len(decode_text_lines(b"a\n\nb\n", FEW)) == 3
+    with pytest.raises(Refused) as refused:
+        decode_text_lines(b"a\n\nb\n\n", FEW)
+    assert refused.value.code is Code.BATCH_TOO_LARGE
+
+
+def test_a_publish_of_perhaps_too_many_records_is_not_read_in_one_go() -> None:
+    message = HEAD + b'"records":[' + b",".join([b'{"data":1}'] * 9) + b"]}"
+    assert read_publish(message, 9) is not None
+    assert read_publish(message, 3) is None
+
+
+LONE_AND_PAIR = rb'{"records":[{"data":"\ud800"},{"data":"\\ud800","tag":"\ud83d\ude00","node":"\ud55c"}]}'
+
+
+def test_escapes_of_pairs_in_names_are_read_beside_lone_ones_in_values() -> None:
+    batch = decode_write(LONE_AND_PAIR, LIMITS).batch
+    assert (batch.datas, batch.tags, batch.nodes) == ([rb'"\ud800"', rb'"\\ud800"'], [None, "😀"], [None, "한"])
+    many, node = decode_many(rb'{"topics":{"a":{"x":"\udc00\ud800"}},"node":"\ud83d\ude00"}', LIMITS, [])
+    assert (many, node) == ({"a": rb'{"x":"\udc00\ud800"}'}, "😀")
+
+
+@pytest.mark.parametrize(
+    "body", [rb'{"topics":{"\ud800":{}}}', rb'{"topics":{},"node":"\ud83d\ud83d"}', rb'{"topics":{},"\ud800":1}']
+)
+def test_lone_surrogates_in_names_of_a_write_to_many_are_refused(body: bytes) -> None:
+    with pytest.raises(Refused):
+        decode_many(body, LIMITS, [])
+
+
+def test_a_world_of_escapes_costs_little() -> None:
+    body = b'{"records":[{"data":"' + rb"\ud800" * 1_000_000 + b'"}]}'
+    before = time.thread_time()
+    assert len(decode_write(body, LIMITS).batch.datas[0]) == 6_000_002
+    # 0.1 s; told apart one by one it took 2 s.
+    assert time.thread_time() - before < 0.7
+    with pytest.raises(Refused):
+        decode_write(body.replace(b'"}]', rb'","tag":"\ud83d\ude00"}]'), LIMITS)

@@ -110,6 +110,25 @@ def test_S09_a_gzip_bomb_is_413_and_costs_no_more_than_the_bound(daemon: DaemonP
     assert daemon.resident_bytes() - before < 32 * MIB
 
 
+def test_S09_a_body_that_is_inflated_in_steps_keeps_its_place_in_line(daemon: DaemonProcess) -> None:
+    large = b'{"records":[{"data":"large"}]%b}' % (b" " * (2 * MIB - 100))
+    packed = post("/v0/topics/steps", gzip.compress(large), "Content-Encoding: gzip")
+    small = post("/v0/topics/steps", b'{"records":[{"data":"small"}]}')
+    with daemon.wire() as wire:
+        # All at once: whatever comes behind the large one waits until it is inflated.
+        wire.send(packed + small + packed + request("GET", "/v0/topics/steps"))
+        assert [wire.answer().json["first_seq"] for _ in range(3)] == [1, 2, 3]
+        assert wire.answer().json["head_seq"] == 3
+    read = daemon.ask(post("/v0/topics/steps/diff", b'{"from_seq":0}')).json
+    assert [record["data"] for record in read["records"]] == ["large", "small", "large"]
+    bomb = gzip.compress(b" " * (64 * MIB))
+    for _ in range(20):
+        # Those who leave in between are forgotten, with what they had inflated.
+        with daemon.wire() as wire:
+            wire.send(post("/v0/topics/steps", bomb, "Content-Encoding: gzip"))
+    assert daemon.ask(packed).status == 200
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"not gzip", gzip.compress(GOOD)[:-4], gzip.compress(GOOD)[:12], gzip.compress(GOOD) + b"rest"],

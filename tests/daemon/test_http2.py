@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import signal
@@ -62,6 +63,22 @@ def test_httpx_speaks_it(daemon: DaemonProcess) -> None:
         assert (answer.http_version, answer.status_code) == ("HTTP/2", 201)
         page = client.post("/v0/topics/httpx/diff", json={})
         assert page.json()["records"][0]["data"] == "x" * 200_000
+
+
+def test_gzip_bodies_are_inflated_in_steps_each_for_its_request(daemon: DaemonProcess) -> None:
+    packed = gzip.compress(b'{"records":[{"data":"large"}]%b}' % (b" " * (8 * MIB)))
+    coding = ("content-encoding", "gzip")
+    with Client(daemon) as client:
+        numbers = [client.post("/v0/topics/packed", packed, coding) for _ in range(3)]
+        wrong = client.post("/v0/topics/packed", packed[:-1], coding)
+        gone = client.post("/v0/topics/packed", packed, coding)
+        client.h2.reset_stream(gone)
+        client.flush()
+        assert sorted(
+            body_of(client.answer(one), 201 if one == numbers[0] else 200)["first_seq"] for one in numbers
+        ) == [*(1, 2, 3)]
+        assert client.answer(wrong)[0] == 400
+    assert daemon.ask(request("GET", "/v0/topics/packed")).json["head_seq"] in (3, 4)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def append_stream(daemon: Daemon, connection: Requester, head: Head, body: bytes
     # What is wrong with each record is wrong before the first one.
     check_batch(batch_of_lines(query, [b"0"]), daemon.limits)
     asked = Asked(
-        _texts if head.content is Content.LINES else _values(daemon.limits),
+        (_texts if head.content is Content.LINES else _values)(daemon.limits),
         partial(batch_of_lines, query),
         head.content is not Content.LINES,
         flag(query, "create", True) if "create" in query else None,
@@ -52,5 +52,5 @@ def _values(limits: Limits) -> Callable[[bytes, int], list[bytes]]:
     return lambda run, first: decode_ndjson(run, limits, first)
 
 
-def _texts(run: bytes, _first: int) -> list[bytes]:
-    return decode_text_lines(run)
+def _texts(limits: Limits) -> Callable[[bytes, int], list[bytes]]:
+    return lambda run, _first: decode_text_lines(run, limits)

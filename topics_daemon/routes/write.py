@@ -206,7 +206,7 @@ def _decode_lines(daemon: Daemon, head: Head, body: bytes) -> Write:
     warnings: list[str] = []
     query = head.query
     check_names(query, _LINES_QUERY, warnings)
-    datas = decode_ndjson(body, limits) if head.content is Content.NDJSON else decode_text_lines(body)
+    datas = (decode_ndjson if head.content is Content.NDJSON else decode_text_lines)(body, limits)
     key = query.get("idempotency_key")
     return Write(
         batch_of_lines(query, datas),
