@@ -25,6 +25,7 @@ from topics_cli import exits
 from topics_cli.cut import end_of, number, seq_of, text_of
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import frame
+from topics_cli.printed import Printed
 from topics_cli.rawjson import members, plain
 
 RETRY_CODE: Final = 75
@@ -98,8 +99,11 @@ class Recipe:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def start(self, jobs: list[Job]) -> Running:
-        """Start the command. `Failure` with 126 or 127 when it cannot be; `BadJob` when it cannot for these jobs."""
+    def start(self, jobs: list[Job], slot: int = 1) -> Running:
+        """Start the command, which is told its `slot` (1 to -j).
+
+        Raises `Failure` with 126 or 127 when it cannot be; `BadJob` when it cannot for these jobs.
+        """
         paths = [self._file(job) for job in jobs] if self._directory is not None else []
         try:
             words = self._filled(jobs, paths)
@@ -114,7 +118,7 @@ class Recipe:
                     stdin=stdin,
                     stdout=subprocess.PIPE if 1 in self.captured else None,
                     stderr=subprocess.PIPE if 2 in self.captured else None,
-                    env={**os.environ, **self._environment(jobs)},
+                    env={**os.environ, **self._environment(jobs), "TOPICS_SLOT": str(slot)},
                     process_group=0,
                     preexec_fn=die_with_us,  # noqa: PLW1509  # one system call, and we have no threads
                 )
@@ -125,7 +129,7 @@ class Recipe:
             for path in paths:
                 os.unlink(path)
             raise _why_not(os.fsdecode(self._words[0]), error) from error
-        return Running(jobs, process, paths)
+        return Running(jobs, process, paths, slot)
 
     def _file(self, job: Job) -> str:
         path = os.path.join(self._directory or "", str(job.seq))
@@ -191,10 +195,13 @@ class Running:
         "kill_at",
         "outputs",
         "returncode",
+        "slot",
     )
 
-    def __init__(self, jobs: list[Job], process: subprocess.Popen[bytes], paths: list[str]) -> None:
+    def __init__(self, jobs: list[Job], process: subprocess.Popen[bytes], paths: list[str], slot: int) -> None:
         self.jobs = jobs
+        self.slot = slot
+        """Its place among those that run at a time, from 1: nobody else has it meanwhile."""
         self.begun = time.monotonic()
         self.is_late = False
         """Whether its time was over."""
@@ -208,7 +215,7 @@ class Running:
         self._ended_at = 0.0
         self.handle = os.pidfd_open(process.pid)
         self.outputs = {
-            stream.fileno(): target
+            stream.fileno(): Printed(target)
             for target, stream in ((1, process.stdout), (2, process.stderr))
             if stream is not None
         }

@@ -35,7 +35,18 @@ API_FORMS = (JSON, NDJSON, RAW)
 class Out:
     """stdout."""
 
-    __slots__ = ("_give_up_at", "_held", "_parts", "_stop", "form", "handle", "is_dressed", "is_file", "is_terminal")
+    __slots__ = (
+        "_give_up_at",
+        "_held",
+        "_parts",
+        "_stop",
+        "brought",
+        "form",
+        "handle",
+        "is_dressed",
+        "is_file",
+        "is_terminal",
+    )
 
     def __init__(self, stop: Stop, form: str | None, color: str | None, handle: int = 1) -> None:
         self._stop = stop
@@ -46,6 +57,8 @@ class Out:
         self.is_dressed = _wants_color(color, self.is_terminal)
         """Whether colours are wanted."""
         self.is_file = _is_file(handle)
+        self.brought = 0
+        """Bytes that have gone out."""
         self._parts: list[bytes] = []
         self._held = 0
         self._give_up_at = 0.0
@@ -76,6 +89,11 @@ class Out:
         else:
             self.write(body + b"\n")
 
+    @property
+    def taken(self) -> int:
+        """Bytes that were taken, gone out or not."""
+        return self.brought + self._held
+
     def flush(self) -> None:
         """Write everything out. Raises `OutputClosed`, or `Stopped` when a signal came and the reader is stuck."""
         if not self._parts:
@@ -86,7 +104,7 @@ class Out:
         try:
             while data:
                 if self.is_file:
-                    data = data[os.write(self.handle, data) :]
+                    data = self._cut_off(data, os.write(self.handle, data))
                     continue
                 wait_s = None
                 if self._stop.signum:
@@ -100,11 +118,15 @@ class Out:
                 if is_gone(ready):
                     raise OutputClosed
                 if ready:
-                    data = data[os.write(self.handle, _whole_lines(data)) :]
+                    data = self._cut_off(data, os.write(self.handle, _whole_lines(data)))
         except OSError as error:
             if error.errno in (errno.EPIPE, errno.ECONNRESET):
                 raise OutputClosed from error
             raise Failure(f"the output cannot be written: {error.strerror}", "output_failed", "") from error
+
+    def _cut_off(self, data: memoryview, count: int) -> memoryview:
+        self.brought += count
+        return data[count:]
 
     @property
     def watch(self) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from topics_cli.cut import bare_data, seq_of, text_of, texts, ts_of
 from topics_cli.exits import usage
 from topics_cli.framing import LINE, frame
 from topics_cli.output import JSON, NDJSON, RAW, TABLE, TEXT, Out
-from topics_cli.talk import columns, escape, for_terminal
+from topics_cli.talk import columns, escape, fitted, for_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ class Render:
             return head.encode("utf-8", "backslashreplace") + data.replace(b"\n", b" ")
         room = max(10, columns() - len(escape(head)))
         text = escape(data.decode("utf-8", "backslashreplace"))
-        return self._dim(head) + for_terminal(text if len(text) <= room else text[: room - 3] + "...")
+        shown = fitted(text, room)
+        return self._dim(head) + (shown if len(shown) >= len(text) else fitted(text, room - 3) + "...").encode()
 
     def _picked(self, topic: str, line: bytes) -> bytes:
         fields = Picker(topic, line)

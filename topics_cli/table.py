@@ -134,11 +134,12 @@ _WORK = Command(
         Option("--retry-code", NUMBER, "Exit status that means: later, with backoff (75).", metavar="N", many=True),
         Option("--dead-code", NUMBER, "Exit status that means: to the dead letters (65).", metavar="N", many=True),
         Option("--delay", DURATION, "How long a job waits after any other failure (0).", metavar="TIME"),
+        Option("--halt", NUMBER, "Stop when so many commands in a row have failed: no job is at fault.", metavar="N"),
         LEASE,
         JOB_TAG,
         HOLDER,
         Option("--once", FLAG, "One command, then end."),
-        Option("--until-empty", FLAG, "End when no job is ready and none runs."),
+        Option("--until-empty", FLAG, "End when no job is ready and none runs; 1 when some were not done."),
     ),
     examples=(
         "topics work jobs -j 4 -- ./handle.sh",

@@ -45,6 +45,30 @@ def for_terminal(text: str) -> bytes:
     return shown.encode() if speaks_utf8() else shown.encode("ascii", "backslashreplace")
 
 
+def fitted(text: str, width: int) -> str:
+    """As much of `text`, the way a terminal of this locale is shown it, as `width` columns hold."""
+    shown = for_terminal(text).decode()
+    if shown.isascii():
+        return shown[:width]
+    used = 0
+    for place, char in enumerate(shown):
+        used += width_of(char)
+        if used > width:
+            return shown[:place]
+    return shown
+
+
+def width_of(char: str) -> int:
+    """How many columns a character takes."""
+    if char < "\u0300":
+        return 1
+    from unicodedata import category, east_asian_width
+
+    if category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
 class Talk:
     """stderr, with manners."""
 
@@ -72,7 +96,7 @@ class Talk:
         """Draw (or redraw) the progress line."""
         if self.is_live:
             self._dirty = True
-            _write(b"\r\x1b[K" + for_terminal(text[: max(10, columns() - 1)]))
+            _write(b"\r\x1b[K" + fitted(text, max(10, columns() - 1)).encode())
 
     def clear(self) -> None:
         """Take the progress line away."""

@@ -60,6 +60,8 @@ class Plan:
         self.until_empty: bool = values["until_empty"]
         self.ends = self.once or self.until_empty
         """Whether it has an end, for which one must know that there are no jobs."""
+        self.halt: int | None = values["halt"]
+        """Failures in a row that mean that it is not the jobs: then nothing more is started."""
         self.extend_s = lease_ms / 1000 / EXTENDS_A_LEASE
 
     def verdict(self, run: Running) -> Verdict:
@@ -101,6 +103,10 @@ class Worker:
         self._extend_at = 0.0
         self._asked_for: set[int] = set()
         """What of `_untold` the claim in flight may bring."""
+        self._failures = 0
+        """Commands that have failed since one has not."""
+        self._undone: set[int] = set()
+        """Jobs that a worker with an end has not done, though it tried."""
         self._draining = False
         self._is_dry = False
         """Whether the queue had nothing when it was last asked, and none of our commands has ended since."""
@@ -150,6 +156,10 @@ class Worker:
             return exits.NOTHING
         if board.lost:
             return exits.STALE
+        if self._plan.until_empty and self._undone:
+            count = len(self._undone)
+            board.note(f"topics: {self._plan.queue}: {count} {'job is' if count == 1 else 'jobs are'} not done")
+            return exits.FAILED
         return exits.FAILED if self._plan.once and not board.done else exits.DONE
 
     # -- taking jobs -----------------------------------------------------------------------------------------------
@@ -251,10 +261,12 @@ class Worker:
 
     def _start(self, jobs: list[Job]) -> None:
         try:
-            run = self._recipe.start(jobs)
+            taken = {run.slot for run in self._running}
+            run = self._recipe.start(jobs, next(slot for slot in range(1, len(taken) + 2) if slot not in taken))
         except BadJob as bad:
             self._board.failed += len(jobs)
             self._board.note(f"topics: {self._plan.queue} {jobs[0].seq} failed: {bad}")
+            self._undone.update(job.seq for job in jobs if self._plan.ends)
             self._decide(("nack", f',"delay":"backoff","reason":{json.dumps(str(bad))}', "failed"), jobs)
         except Failure as failure:
             # The command is gone or broken: every job would meet the same end, and none has begun.
@@ -275,27 +287,42 @@ class Worker:
             verdict = self._plan.verdict(run)
             if verdict is ACK:
                 self._board.done += len(run.jobs)
+                self._failures = 0
             elif "dead_letter" in verdict[1]:
                 self._board.dead += len(run.jobs)
             else:
                 self._board.failed += len(run.jobs)
+                self._failures += 1
             if not self._board.is_live or verdict is not ACK:
                 self._board.ended(run, verdict[2])
+            if self._plan.ends:
+                seqs = {job.seq for job in run.jobs}
+                self._undone = self._undone - seqs if verdict is ACK else self._undone | seqs
             self._decide(verdict, run.jobs)
+            self._halt_after(verdict)
+
+    def _halt_after(self, verdict: Verdict) -> None:
+        """Stop when so many have failed in a row that it is rather the command than the jobs."""
+        if self._plan.halt is not None and self._failures >= self._plan.halt and self._failure is None:
+            what = f"{self._failures} {'commands have' if self._failures > 1 else 'command has'} failed in a row"
+            self._failure = Failure(f"{what}, the last: {verdict[2]}", "halted", "the jobs are in the queue again")
+            self._draining = True
 
     def _pass_on(self, run: Running, last: bool = False) -> None:
         """What a command has printed, where it comes through us."""
-        for handle, target in list(run.outputs.items()):
+        for handle, output in list(run.outputs.items()):
             while True:
                 try:
                     data = os.read(handle, READ_BYTES)
                 except BlockingIOError:
                     break
+                self._board.pass_on(output, data)
                 if not data:
                     del run.outputs[handle]
                     break
-                self._board.pass_on(target, data)
         if last:
+            for output in run.outputs.values():
+                self._board.pass_on(output, b"")
             run.close_outputs()
 
     def _end_the_late(self) -> None:
@@ -309,9 +336,11 @@ class Worker:
                 run.signal(signal.SIGKILL)
 
     def kill_all(self) -> None:
-        """Kill every command, with all that it has started."""
+        """Kill every command, with all that it has started, and say how far we came."""
         for run in self._running:
             run.signal(signal.SIGKILL)
+        killed = f", {len(self._running)} killed" if self._running else ""
+        self._board.note(f"topics: stopped: {self._board.counts}{killed}")
 
     def _end_all(self) -> None:
         """Nobody would hear how they end: stop the commands."""
@@ -449,7 +478,7 @@ class Worker:
             elif self._plan.timeout_ms is not None:
                 times.append(self._plan.timeout_ms / 1000 - run.seconds)
         if self._board.is_live:
-            self._board.draw(self._running, ", stopping" if self._draining else "")
+            self._board.draw(self._running, " is stopping" if self._draining else "")
             times.append(DRAW_S)
         self._session.stop.wait(watch, max(0.0, min(times)) if times else 0.0)
         for run in self._running:

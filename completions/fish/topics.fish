@@ -44,7 +44,7 @@ function __topics_read
         case extend
             set -a valued --lease --node
         case work
-            set -a valued -j --jobs --batch --timeout --grace --retry-code --dead-code --delay --lease --tag --node
+            set -a valued -j --jobs --batch --timeout --grace --retry-code --dead-code --delay --halt --lease --tag --node
         case dlq
             set -a valued --tag --to
         case cursor
@@ -293,11 +293,12 @@ complete -c topics -n '__topics_in work' -l grace -d 'Time between SIGTERM and S
 complete -c topics -n '__topics_in work' -l retry-code -d 'Exit status that means: later, with backoff (75).' -x
 complete -c topics -n '__topics_in work' -l dead-code -d 'Exit status that means: to the dead letters (65).' -x
 complete -c topics -n '__topics_in work' -l delay -d 'How long a job waits after any other failure (0).' -x
+complete -c topics -n '__topics_in work' -l halt -d 'Stop when so many commands in a row have failed: no job is at fault.' -x
 complete -c topics -n '__topics_in work' -l lease -d 'How long a job is leased (the queue\'s lease_ms).' -x
 complete -c topics -n '__topics_in work' -l tag -d 'Only jobs with this tag; \'x*\' for a prefix.' -x
 complete -c topics -n '__topics_in work' -l node -d 'Name that the leases are held under (TOPICS_NODE, else USER@HOST).' -x
 complete -c topics -n '__topics_in work' -l once -d 'One command, then end.'
-complete -c topics -n '__topics_in work' -l until-empty -d 'End when no job is ready and none runs.'
+complete -c topics -n '__topics_in work' -l until-empty -d 'End when no job is ready and none runs; 1 when some were not done.'
 complete -c topics -n '__topics_at work 0' -a '(__topics_names queues)'
 complete -c topics -n '__topics_at work 1 more' -a '(__fish_complete_command)'
 complete -c topics -n '__topics_in dlq' -l all -d 'requeue, purge: every dead letter.'

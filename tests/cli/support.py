@@ -149,6 +149,7 @@ class Daemon:
         self,
         *words: str,
         stdin: int | None = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.PIPE,
         stderr: int | IO[bytes] = subprocess.PIPE,
         **more: str,
     ) -> subprocess.Popen[bytes]:
@@ -158,7 +159,7 @@ class Daemon:
             cwd=ROOT,
             env=self.environment(**more),
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=stderr,
             preexec_fn=die_with_us,  # noqa: PLW1509  # calls one system call and nothing else
         )

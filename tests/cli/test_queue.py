@@ -55,6 +55,30 @@ def test_a_claim_waits_for_a_job(queues: Daemon, queue: str) -> None:
     assert time.monotonic() - begun >= 0.3
 
 
+def test_jobs_that_cannot_be_shown_are_given_back_as_if_never_claimed(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, "a", "b")
+    with open("/dev/full", "wb") as full:
+        claim = queues.start_command("claim", queue, "-n", "2", "--lease", "1h", stdout=full)
+        code, _, said = finish(claim)
+    assert code == 1
+    assert b"(output_failed)\n  2 jobs given back, as if never claimed\n" in said
+    assert (state(queues, queue)["in_flight"], state(queues, queue)["ready"]) == (0, 2)
+    assert [job["deliveries"] for job in claimed(queues.ok("claim", queue, "-n", "2"))] == [1, 1]
+
+
+def test_a_reader_that_went_away_keeps_what_it_was_given(queues: Daemon, queue: str) -> None:
+    queues.ok("write", queue, *(letter * 50_000 for letter in "abcdefgh"))
+    claim = queues.start_command("claim", queue, "-n", "8", "--lease", "1h", "-o", "text")
+    assert claim.stdout is not None
+    assert claim.stdout.readline() == b"a" * 50_000 + b"\n"
+    claim.stdout.close()
+    assert claim.wait(30) == 141
+    counts = state(queues, queue)
+    assert counts["in_flight"] >= 1
+    assert counts["in_flight"] + counts["ready"] == 8
+    assert counts["ready"] >= 3
+
+
 def test_a_claim_takes_only_jobs_with_the_tag(queues: Daemon, queue: str) -> None:
     queues.ok("write", queue, "a", "--tag", "x")
     queues.ok("write", queue, "b", "--tag", "y1")

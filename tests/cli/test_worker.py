@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unicodedata import east_asian_width
 
 import pytest
 
@@ -25,6 +27,7 @@ VALUES: dict[str, Any] = {
     "retry_code": [],
     "dead_code": [],
     "delay": None,
+    "halt": None,
     "once": False,
     "until_empty": False,
 }
@@ -93,7 +96,8 @@ def test_a_command_runs_for_each_job_and_its_success_acks_it(queues: Daemon, top
 def test_exit_codes_ack_retry_and_send_to_the_dead_letters(queues: Daemon, topic: str) -> None:
     make(queues, topic, "0", "65", "75", "1", max_deliveries="3", dead_letter=f"{topic}-dead")
     done = queues.run("work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", 'exit "$1"', "sh", "{}")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.endswith(b": 3 jobs are not done\n")
     counts = state(queues, topic)
     assert (counts["acked"], counts["dead_lettered"], later(counts), counts["in_flight"]) == (1, 2, 1, 0)
     rows = [line.split("\t") for line in queues.ok("dlq", "ls", topic).decode().splitlines()]
@@ -278,7 +282,7 @@ def test_a_failing_job_comes_again_however_the_answers_cross(queues: Daemon, top
     for words in (["--until-empty"], []):
         worker = queues.start_command("work", topic, "-j", "2", *words, "--", "false")
         until(lambda: state(queues, topic)["dead_lettered"] == 1, limit_s=60)
-        assert finish(worker, *([] if words else [TERM]))[0] == (0 if words else 143)
+        assert finish(worker, *([] if words else [TERM]))[0] == (1 if words else 143)
         assert state(queues, topic)["in_flight"] == 0
         queues.ok("drop", topic, "--yes")
         make(queues, topic, "a", lease="1h", max_deliveries="12", dead_letter=f"{topic}-dead")
@@ -319,11 +323,65 @@ def test_a_terminal_shows_what_runs_and_what_the_commands_print(queues: Daemon, 
     words = ["work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", "read x; echo got $x; sleep 0.5"]
     terminal = Terminal(queues.environment(), *words)
     seen = terminal.read_until(b"2 of 2 running")
-    assert b'"first"' in seen
+    assert b" s  first\r" in seen
     code, seen = terminal.end()
     assert code == 0
     assert b"got first" in seen
     assert f"topics: {topic}: 2 done, 0 failed, 0 dead".encode() in seen
+
+
+def test_the_table_of_a_terminal_is_no_wider_and_is_taken_away_whole(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "日本語テキスト" * 20, "x" * 300, "\x1b[2J" * 60)
+    words = ["work", topic, "--until-empty", "-j", "3", "--", "sh", "-c", "printf 'part of a line'; sleep 0.7"]
+    code, seen = Terminal(queues.environment(), *words).end()
+    assert code == 0
+    text = seen.decode()
+    tables = re.findall(r"\x1b\[\?7l(.*?)\x1b\[\?7h", text, re.DOTALL)
+    assert len(tables) > 1
+    rows = [row for table in tables for row in table.replace("\r", "").splitlines()]
+    assert all(sum(2 if east_asian_width(char) in "WF" else 1 for char in row) < 80 for row in rows), rows
+    assert any("日本" in row for row in rows)
+    taken = [int(lines) for lines in re.findall(r"\r\x1b\[(\d+)A\x1b\[J", text)]
+    assert taken == [len(table.replace("\r", "").splitlines()) for table in tables]
+    assert text.count("part of a line\r\n") == 3
+
+
+def test_a_second_signal_says_how_far_it_came(queues: Daemon, topic: str) -> None:
+    make(queues, topic, "a")
+    terminal = Terminal(queues.environment(), "work", topic, "--", "sleep", "60")
+    terminal.read_until(b"1 of 1 running")
+    terminal.type(b"\x03")
+    terminal.read_until(b"a second signal ends them now")
+    terminal.type(b"\x03")
+    code, seen = terminal.end()
+    assert code == 130
+    assert seen.replace(b"\r", b"").endswith(b"topics: stopped: 0 done, 0 failed, 0 dead, 1 killed\n")
+
+
+def test_failures_in_a_row_can_stop_the_worker(queues: Daemon, topic: str) -> None:
+    make(queues, topic, *"0101111111")
+    done = queues.run("work", topic, "--halt", "3", "--delay", "1h", "--", "sh", "-c", "read x; exit $x")
+    assert done.returncode == 1
+    assert b"3 commands have failed in a row, the last: failed (exit 1) (halted)" in done.stderr
+    counts = state(queues, topic)
+    assert (counts["acked"], counts["delayed"], counts["in_flight"]) == (2, 4, 0)
+
+
+def test_a_run_to_the_end_says_that_some_are_not_done(queues: Daemon, topic: str, place: Path) -> None:
+    make(queues, topic, "a", "b")
+    script = f"read x; [ $x = a ] || [ -e {place}/tried ] || {{ touch {place}/tried; exit 1; }}"
+    assert queues.run("work", topic, "--until-empty", "--", "sh", "-c", script).returncode == 0
+    queues.ok("write", topic, "c")
+    done = queues.run("work", topic, "--until-empty", "--", "sh", "-c", "exit 75")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"topics: {topic}: 1 job is not done".encode())
+
+
+def test_commands_that_run_together_have_slots_of_their_own(queues: Daemon, topic: str, place: Path) -> None:
+    make(queues, topic, *"abcdef")
+    script = f"mkdir {place}/$TOPICS_SLOT && sleep 0.1 && rmdir {place}/$TOPICS_SLOT && echo $TOPICS_SLOT"
+    done = queues.run("work", topic, "--until-empty", "-j", "2", "--", "sh", "-c", script)
+    assert done.returncode == 0
+    assert set(done.stdout.split()) == {b"1", b"2"}
 
 
 def test_mistakes_on_the_command_line_touch_no_job(queues: Daemon, topic: str) -> None:

@@ -8,8 +8,9 @@ from topics_cli import exits
 from topics_cli.claimed import claimed_lines, holder
 from topics_cli.client import topic_path
 from topics_cli.cut import end_of
+from topics_cli.exits import Failure, OutputClosed
 from topics_cli.framing import framing_of
-from topics_cli.output import NDJSON, RAW
+from topics_cli.output import JSON, NDJSON, RAW
 from topics_cli.render import Render
 from topics_cli.session import Session, check_name
 
@@ -36,11 +37,44 @@ def claim(session: Session, values: dict[str, Any]) -> int:
         left_ms -= wait_ms
         if lines or left_ms <= 0:
             break
-    if session.out.form == RAW:
-        lines = [_data_alone(line) for line in lines]
-    render.records(queue, lines)
-    render.end()
+    _show(session, render, queue, values, lines)
     return exits.DONE if lines else exits.NOTHING
+
+
+def _show(session: Session, render: Render, queue: str, values: dict[str, Any], lines: list[bytes]) -> None:
+    """Print the jobs; those that nobody will see, because the output fails, are given back as if never claimed."""
+    out = session.out
+    ends: list[int] = []
+    """Behind each job, in bytes of output."""
+    try:
+        for line in lines:
+            render.records(queue, [_data_alone(line) if out.form == RAW else line])
+            ends.append(out.taken)
+        render.end()
+        out.flush()
+    except (Failure, OutputClosed) as reason:
+        shown = 0 if out.form == JSON else sum(end <= out.brought for end in ends)
+        said = _give_back(session, queue, holder(values), lines[shown:])
+        if isinstance(reason, Failure):
+            reason.hint = said
+        raise
+
+
+def _give_back(session: Session, queue: str, node: str, lines: list[bytes]) -> str:
+    """Give jobs back; what became of them."""
+    from topics_cli.commands.settle import settle_body
+    from topics_cli.launch import Job
+
+    if not lines:
+        return ""
+    jobs = [Job(line) for line in lines]
+    jobs_said = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    body = settle_body(node, [(job.seq, job.lease_id) for job in jobs], ',"delivered":false')
+    try:
+        session.client.call(session.client.request("POST", f"{topic_path(queue)}/nack", body))
+    except Failure:
+        return f"{jobs_said} could not be given back: free when their leases end"
+    return f"{jobs_said} given back, as if never claimed"
 
 
 def claim_body(values: dict[str, Any], node: str, count: int, wait_ms: int) -> bytes:

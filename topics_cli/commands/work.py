@@ -61,6 +61,8 @@ def _check(values: dict[str, Any]) -> None:
         raise usage(f"-j is 1 to {JOBS_MAX}")
     if not 1 <= (1 if values["batch"] is None else values["batch"]) <= CLAIM_MAX:
         raise usage(f"--batch is 1 to {CLAIM_MAX}")
+    if values["halt"] is not None and values["halt"] < 1:
+        raise usage("--halt is at least 1")
     for code in (*values["retry_code"], *values["dead_code"]):
         if not 1 <= code <= 255:
             raise usage(f"{code} is no exit status of a failure", "it is 1 to 255")
