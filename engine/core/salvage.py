@@ -70,6 +70,11 @@ class Salvage:
             f"{where}: {kind} cannot be read up to {'its end' if hole.open else f'lsn {hole.end}'} of shard "
             f"{hole.shard} and was passed over; "
             f"concerned: {names}{' and others' if len(slots) > _NAMES_SAID else ''}"
+            + (
+                "; what was deleted, acked or evicted there may be readable again"
+                if hole.type is None and slots
+                else ""
+            )
         )
         if hole.type == FrameType.DROP:
             for slot in slots:

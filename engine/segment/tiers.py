@@ -467,3 +467,8 @@ class TieredFs:
 
     def kind(self) -> str:
         return self.fs.kind()
+
+
+def here(fs: Fs) -> Fs:
+    """What of `fs` is on the local disk: all that a start looks at."""
+    return fs.fs if isinstance(fs, TieredFs) else fs

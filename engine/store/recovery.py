@@ -204,11 +204,12 @@ class OpenedStore:
                     f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
                 )
             if walk.holes:
-                self.report.append(f"shard {walk.shard}: {walk.holes} places that cannot be read were passed over")
+                places = f"{walk.holes} place{'s' * (walk.holes != 1)} that cannot be read"
+                self.report.append(f"shard {walk.shard}: {places} passed over")
             if walk.isolated:
-                self.report.append(
-                    f"shard {walk.shard}: the records of {len(walk.isolated)} damaged writes are a gap now"
-                )
+                count = len(walk.isolated)
+                writes = f"{count} damaged write{'s' * (count != 1)}"
+                self.report.append(f"shard {walk.shard}: the records of {writes} are a gap now")
 
     @property
     def force_checkpoint(self) -> bool:

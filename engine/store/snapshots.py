@@ -43,6 +43,7 @@ from engine.fs import Fs, OpenMode
 from engine.limits import OnCorruption
 from engine.segment.reader import read_deletes
 from engine.segment.segment import Segment
+from engine.segment.tiers import ColdError
 from engine.store.scan import Directory, check_log
 from engine.store.walk import NEXT_STEP
 from engine.tagset import TagSet
@@ -199,7 +200,8 @@ def choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption) 
         except BadSnapshot as error:
             start.report.append(f"{snapshot_path(max(older))} is damaged: {error}")
             start.bad.append(snapshot_path(max(older)))
-    return start._replace(kept=kept)
+    # Both snapshots may lack the same file.
+    return start._replace(kept=kept, report=list(dict.fromkeys(start.report)))
 
 
 def _choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption) -> Start:
@@ -341,13 +343,15 @@ def _read_deletes(fs: Fs, store_id: bytes, segment: Segment, deleted: dict[int, 
 
 
 def length_of(fs: Fs, path: str) -> int | None:
-    """A file's length, or None where there is none."""
+    """A file's length, or None where there is none; one that should be here may be had from the cold tier, or not."""
     try:
         handle = fs.open(path, OpenMode.READ)
     except FileNotFoundError:
         return None
     try:
         return fs.size(handle)
+    except ColdError:
+        return None
     finally:
         fs.close(handle)
 

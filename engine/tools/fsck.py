@@ -21,7 +21,8 @@ from engine.core.replay import Replay
 from engine.errors import StoreDamaged, StoreError, StoreForeign, StoreIOError
 from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo, decode_meta
 from engine.fs import Fs, OpenMode, read_file
-from engine.limits import EngineSettings
+from engine.limits import EngineSettings, OnCorruption
+from engine.segment.tiers import here
 from engine.store.recovery import OpenedStore, open_store
 from engine.store.verdicts import Row, Verdict
 from engine.store.walk import CorruptionGap, Cut
@@ -33,6 +34,10 @@ from engine.wal.chain import TMP_SUFFIX, WAL_DIR, LogFile, owners, parse_log_nam
 
 _OFFSET: Final = re.compile(r"offset (\d+)")
 _FILE: Final = re.compile(r"(STORE|LOCK|meta/\S+?|(?:wal|topics|exports)/\S+?)(?:[:,;]? |$)")
+
+
+LOSSES_SAID: Final = 8
+"""Of more ranges that a topic lost earlier only their number is said."""
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -112,7 +117,7 @@ class Fsck:
         """Open and replay as a start would; None when it would refuse."""
         opened: OpenedStore | None = None
         try:
-            opened = open_store(self._fs, self._clock, self._settings, make=False)
+            opened = open_store(here(self._fs), self._clock, self._settings, make=False)
             start = opened.start
             self._lost = 0 if start.begin is None else len(start.begin.lost)
             self._history(opened).of_start(start.begin, start.bad)
@@ -124,7 +129,7 @@ class Fsck:
                 opened.close()
             self.summary.verdict = "refuse"
             self._say(refusal(error))
-            self._every_log_file()
+            self._beyond_refusal()
             return None
         self.replay = replay
         gaps = opened.damage
@@ -153,11 +158,33 @@ class Fsck:
 
     # -- what a start would not say ------------------------------------------------------------------------------------
 
-    def _every_log_file(self) -> None:
-        """After a refusal: all that is wrong with the log, file by file."""
+    def _beyond_refusal(self) -> None:
+        """What else is wrong with a store that a start refuses: its log file by file, and every file of history that
+        can be told from what is left of the log and the snapshots."""
+        settings = msgspec.structs.replace(self._settings, on_corruption=OnCorruption.SALVAGE)
+        opened: OpenedStore | None = None
+        try:
+            try:
+                opened = open_store(here(self._fs), self._clock, settings, make=False)
+                replay = Replay(opened, settings)
+                replay.run(lambda part: self._heard("log", part))
+            except (StoreDamaged, StoreIOError):
+                self._every_log_file({})
+                self.summary.skipped.append("segments: nothing that can be read says which there are")
+                return
+            self._every_log_file({slot.topic.id: slot.name for slot in replay.catalog.by_id.values()})
+            history = self._history(opened)
+            history.of_start(opened.start.begin, opened.start.bad)
+            history.of_topics(replay.catalog)
+            self._count(history)
+        finally:
+            if opened is not None:
+                opened.close()
+
+    def _every_log_file(self, names: dict[int, str]) -> None:
+        """After a refusal: all that is wrong with the log, file by file; `names` of topics by their ids."""
         fs = self._fs
         store_id = self._store_id()
-        names: dict[int, str] = {}
         for shard, logs in self._logs():
             chain, _ = owners(logs)
             scans: list[tuple[LogScan, int]] = []
@@ -221,29 +248,21 @@ class Fsck:
         for name in self.replay.catalog.names:
             topic = self.replay.catalog.visible[name].topic
             known = {(gap.first_seq, gap.last_seq) for gap in opened.damage if gap.topic_id == topic.id}
-            for seqs in topic.damage():
-                if seqs not in known:
-                    self._say(
-                        Finding(
-                            severity=Severity.NOTE,
-                            id=FindingId.LOST,
-                            file="",
-                            topic=name,
-                            seqs=seqs,
-                            what="these records were lost to damage earlier, and are a gap that readers meet",
-                        )
-                    )
+            losses = [seqs for seqs in topic.damage() if seqs not in known]
+            said = [
+                (seqs, "these records were lost to damage earlier, and are a gap that readers meet") for seqs in losses
+            ]
+            if len(losses) > LOSSES_SAID:
+                count = sum(last - first + 1 for first, last in losses)
+                what = f"{count} of these, in {len(losses)} ranges, were lost to damage earlier: gaps that readers meet"
+                said = [((losses[0][0], losses[-1][1]), what)]
+            for seqs, what in said:
+                self._say(Finding(severity=Severity.NOTE, id=FindingId.LOST, file="", topic=name, seqs=seqs, what=what))
         history = self._history(opened)
         history.of_topics(self.replay.catalog)
         history.of_others(0 if opened.snapshot is None else opened.snapshot.number, opened.start.bad)
         history.of_nobody(self.replay.attached_files)
-        self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
-        if history.cold != ColdCounts():
-            self.summary.cold = history.cold
-        if history.passed_over:
-            self.summary.skipped.append(f"the payloads of {history.passed_over} of {history.segments} segments")
-        if history.given_up:
-            self.summary.skipped.append(history.given_up)
+        self._count(history)
         walked = {piece.file.path for piece in opened.pieces}
         for _, logs in self._logs():
             for log in logs:
@@ -253,6 +272,16 @@ class Fsck:
                     self._unneeded(log, opened.store_id)
         if self._quick:
             self.summary.skipped.append("log files that a start does not need")
+
+    def _count(self, history: History) -> None:
+        """Take over what was looked at of the history."""
+        self.summary.segments, self.summary.segment_bytes = history.segments, history.bytes
+        if history.cold != ColdCounts():
+            self.summary.cold = history.cold
+        if history.passed_over:
+            self.summary.skipped.append(f"the payloads of {history.passed_over} of {history.segments} segments")
+        if history.given_up:
+            self.summary.skipped.append(history.given_up)
 
     def _history(self, opened: OpenedStore) -> History:
         return History(self._fs, opened.store_id, self._say, self._heard, quick=self._quick, subset=self._subset)

@@ -29,7 +29,7 @@ from engine.fs import Fs, OpenMode, write_whole
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
 from engine.store.recovery import Frame, OpenedStore, open_store
-from engine.store.walk import Hole
+from engine.store.walk import NEXT_STEP, Hole
 from engine.tools.finding import Finding
 from engine.tools.patched import patch
 from engine.tools.pieced import piece_together
@@ -42,12 +42,14 @@ LOST_DIR: Final = "lost"
 _COPY: Final = 1 << 20
 
 
-class LostRange(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from", "last": "to"}):
+class LostRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"first": "from", "last": "to"}):
     """Seqs of a topic that are a gap now."""
 
     topic: str
     first: int
     last: int
+    perhaps: bool = False
+    """Behind all that is known of the topic: nothing says whether there was anything."""
 
 
 class KeptBytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +209,7 @@ class Recovery:
         lost = [] if begin is None else list(begin.lost.values())
         replay.run(lambda part: self._heard("log", part))
         now = EngineTime(self._clock, replay.last_ts).advance()
+        known_heads = {slot.topic.id: slot.topic.head for slot in replay.catalog.by_id.values()}
         replay.conclude(now)
         replay.doubt_nameless()
         proof = Proof(self._source, replay, now, self._found, lambda part: self._heard("payloads", part))
@@ -215,15 +218,20 @@ class Recovery:
         self._bad += [(one.path, 0, -1, one.why) for one in lost]
         if not self._keep_doubtful:
             self._drop_doubtful(replay, now)
-        report.notes += opened.report
+        report.notes += dict.fromkeys(note.replace(f". {NEXT_STEP}", "") for note in opened.report)
         for slot in replay.catalog.by_id.values():
             if not self.wanted(slot.name):
                 report.left_out.append(slot.name)
                 continue
             known = replay.earlier.get(slot.topic.id, RangeSet())
+            head = known_heads.get(slot.topic.id, slot.topic.head)
             for first, last in slot.topic.lost:
                 for start, stop in _outside(known, first, last):
-                    report.lost.append(LostRange(topic=slot.name, first=start, last=stop))
+                    if start <= head:
+                        report.lost.append(LostRange(topic=slot.name, first=start, last=min(stop, head)))
+                    if stop > head:
+                        after = max(start, head + 1)
+                        report.lost.append(LostRange(topic=slot.name, first=after, last=stop, perhaps=True))
         return report
 
     def _note_bad(self, opened: OpenedStore, replay: _Reading, proof: Proof) -> None:

@@ -118,7 +118,7 @@ def _bad_rows(segment: Segment, topic: str, path: str, first: int, last: int, wh
     count = last - first + 1
     kind = FindingId.SEGMENT_INDEX if path.endswith(".idx") else FindingId.SEGMENT_DATA
     seqs = segment.first_seq + first, segment.first_seq + last
-    return damage_at(kind, path, f"{count} records of it cannot be believed: {why}", topic, seqs)
+    return damage_at(kind, path, f"{count} record{'s' * (count != 1)} of it cannot be believed: {why}", topic, seqs)
 
 
 def _check_whole(fs: Fs, segment: Segment, topic: str, found: Found) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from engine.core import Inspection
 from engine.errors import StoreDamaged
+from engine.segment.tiers import TieredFs, no_tier
 from engine.tools.finding import Finding, FindingId
 from engine.tools.fsck import Fsck
 from engine.tools.log_file import LogScan
@@ -159,8 +160,13 @@ def seen(made: Made, tree: Tree) -> dict[str, TopicView]:
     return topics
 
 
+def _tiered(tree: Tree) -> TieredFs:
+    """The way that tools see a store: what is not here might be in a cold tier, and this one has none."""
+    return TieredFs(StillDisk(tree, "boot-1"), no_tier("nobody said where it is"))
+
+
 def recovered(made: Made, tree: Tree) -> tuple[Report, Tree]:
-    recovery = Recovery(StillDisk(tree, "boot-1"), made.clock, lambda _: None, lambda *_: None, made.settings)
+    recovery = Recovery(_tiered(tree), made.clock, lambda _: None, lambda *_: None, made.settings)
     recovery.read()
     disk = FakeDisk(boot="boot-2")
     return recovery.write(disk), disk.cached_tree()
@@ -168,7 +174,7 @@ def recovered(made: Made, tree: Tree) -> tuple[Report, Tree]:
 
 def checked(made: Made, tree: Tree) -> tuple[list[Finding], str]:
     found: list[Finding] = []
-    tool = Fsck(StillDisk(tree, "boot-1"), made.clock, found.append, lambda *_: None, made.settings)
+    tool = Fsck(_tiered(tree), made.clock, found.append, lambda *_: None, made.settings)
     return found, tool.run().verdict
 
 

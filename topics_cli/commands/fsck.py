@@ -12,6 +12,7 @@ from topics_cli.findings import Sheet, show_size
 from topics_cli.output import NDJSON
 from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
+from topics_cli.screen import counted
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
 
@@ -38,7 +39,7 @@ def _subset(word: str | None) -> tuple[int, int]:
 
 def _cold(cold: Any) -> str:
     """What lies in the cold tier, in words."""
-    said = f"the data of {cold.segments} segments is in the cold tier"
+    said = f"the data of {counted(cold.segments, 'segment')} is in the cold tier"
     words = {
         "missing": "{} are missing there",
         "wrong": "{} are not as they were",
@@ -106,8 +107,13 @@ def check(session: Session, path: str, values: dict[str, Any], sheet: Sheet | No
             session.talk.note(f"topics: skipped: {text}")
         read = f"{show_size(summary.log_bytes)} of log"
         if summary.segments:
-            read += f", {show_size(summary.segment_bytes)} in {summary.segments} segments"
-        session.talk.note(f"topics: read {read}; {summary.topics} topics, {summary.records} live records")
+            read += f", {show_size(summary.segment_bytes)} in {counted(summary.segments, 'segment')}"
+        topics = f"{counted(summary.topics, 'topic')}, {counted(summary.records, 'live record')}"
+        if summary.verdict == "refuse":
+            topics = (
+                "a start refuses, so nobody serves any of it; `topics recover DIR --dry-run` says what can be saved"
+            )
+        session.talk.note(f"topics: read {read}; {topics}")
         if summary.cold is not None:
             session.talk.note(f"topics: {_cold(summary.cold)}")
     if not own and sheet.is_data:

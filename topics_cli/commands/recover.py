@@ -12,6 +12,7 @@ from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
 from topics_cli.progress import Progress
+from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 from topics_cli.store_dir import unused
 
@@ -123,27 +124,37 @@ def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
     """The report for people."""
     lines = [f"note\t{note}" for note in report.notes]
     doubtful = {(one.topic, one.first) for one in report.doubtful}
-    for one in report.lost[:most]:
+    surely = [one for one in report.lost if not one.perhaps]
+    perhaps = [one for one in report.lost if one.perhaps]
+    for one in [*surely, *perhaps][:most]:
         why = "\tmay have been deleted" if (one.topic, one.first) in doubtful else ""
+        if one.perhaps:
+            why = "\tperhaps: nothing says whether anything was written there"
         lines.append(f"lost\t{one.topic}\t{one.first}-{one.last}{why}")
     if len(report.lost) > most:
         lines.append(f"lost\t{len(report.lost) - most} more ranges, in lost/report.json")
     lines += [f"kept\tlost/{one.file}\t{show_size(one.length)}\t{one.why}" for one in report.kept[:most]]
     if report.left_out:
-        lines.append(f"left out\t{len(report.left_out)} topics that were not asked for")
+        lines.append(f"left out\t{counted(len(report.left_out), 'topic')} not asked for")
     if dry_run:
         lines.append("nothing was written (--dry-run)")
     else:
-        lines.append(f"saved\t{report.topics} topics, {report.records} live records, {show_size(report.bytes)}")
-    count = len(report.lost)
-    if not count and report.untold:
+        topics, records = counted(report.topics, "topic"), counted(report.records, "live record")
+        lines.append(f"saved\t{topics}, {records}, {show_size(report.bytes)}")
+    count = len(surely)
+    if perhaps:
+        topics = counted(len({one.topic for one in perhaps}), "topic")
+        lines.append(f"what was last written to {topics} is not known: new seqs begin behind a gap there")
+    if not count and perhaps and not report.untold:
+        lines.append("nothing else was lost")
+    elif not count and report.untold:
         lines.append("nothing that is known of was lost; which topics there were is not known any more")
     elif not count:
         lines.append("nothing was lost")
-    elif count == 1:
-        lines.append("1 range of records is lost: readers meet a gap there")
     else:
-        lines.append(f"{count} ranges of records are lost: readers meet gaps there")
+        seqs = counted(sum(one.last - one.first + 1 for one in surely), "seq")
+        lost = f"1 range of records is lost ({seqs})" if count == 1 else f"{count} ranges of records are lost ({seqs})"
+        lines.append(f"{lost}: readers meet {'a gap' if count == 1 else 'gaps'} there")
     return lines
 
 
