@@ -1,8 +1,9 @@
 """Whether the engine and the second reader find the same in a directory.
 
 `disagreement` reads a tree with both. The frames that they follow must be the same ones; so must be, of every topic,
-its identity, its head, its records byte by byte, what it has lost, its keys, its cursors, how often each copy was
-forwarded, and of a queue its counters and how often each job was delivered; and so must be the routers. Records that a
+its identity, its head, its records byte by byte, what it has lost, its keys, its cursors, where it has gone, how often
+each copy was forwarded, and of a queue its counters and how often each job was delivered; and so must be the routers,
+and the offers of other stores that were taken. Records that a
 cap or an age took are gone without a frame, so of topics with such bounds the oldest ones may be missing on the
 engine's side, and nothing else. What is in memory alone (ephemeral topics) is in no file.
 """
@@ -21,6 +22,9 @@ from tests.sim.media import Tree
 from tests.sim.second_reader import ReadFrame, ReadStore, ReadTopic, log_problem, read_all, read_store
 from tests.sim.second_routers import ReadRouter
 from tests.sim.view import TopicView, View
+
+MOVE = ("state", "to", "token", "generation", "url")
+"""What is said of a topic that is not here."""
 
 
 def disagreement(
@@ -49,6 +53,8 @@ def disagreement(
         wrong = _compare_topic(topic, view.topics[name]) or _compare_inside(topic, core, view.now)
         if wrong is not None:
             return f"{name}: {wrong}"
+    if read.attached != core.catalog.attached:
+        return f"offers {sorted(read.attached)} were taken, for the engine {sorted(core.catalog.attached)}"
     return _compare_routers(read.routers, core)
 
 
@@ -114,6 +120,10 @@ def _compare_inside(topic: ReadTopic, core: Core, now: int) -> str | None:
     cursors = {name: tuple(place) for name, place in (slot.cursors or {}).items()}
     if topic.cursors != cursors:
         return f"cursors {topic.cursors}, the engine has {cursors}"
+    moved = None if slot.moved is None else {name: getattr(slot.moved, name) for name in MOVE}
+    move = None if topic.move is None else {name: topic.move.get(name) for name in MOVE}
+    if (move, topic.moves) != (moved, slot.moves):
+        return f"offered {topic.moves} times, now {move}; the engine says {slot.moves}, {moved}"
     if slot.config.durability is Durability.EPHEMERAL:
         return None
     window = slot.topic.idempotency

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from engine.checkpoint.pin import Below, UnpinJob, export_dir
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
@@ -28,10 +30,12 @@ from engine.queue.commands import Ack, Claim
 from engine.queue.snapshot import QueueSnapshot
 from engine.topic.history import NotCached
 from engine.types import ConfigChanges, Durability, TopicType
+from tests.sim.agreement import disagreement
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.plays import Crashes, Play
 from tests.sim.routers import drive
+from tests.sim.view import look
 from tests.sim.world import TINY
 
 NAME = "t"
@@ -59,11 +63,19 @@ class Told:
 class Side:
     """One of the two stores, driven by hand."""
 
-    def __init__(self, disk: FakeDisk, name: str, clock: ManualClock, wrap: Callable[[Fs], Fs] = lambda fs: fs) -> None:
+    def __init__(
+        self,
+        disk: FakeDisk,
+        name: str,
+        clock: ManualClock,
+        shards: int = 1,
+        wrap: Callable[[Fs], Fs] = lambda fs: fs,
+    ) -> None:
         self.disk, self.name, self.clock, self._wrap = disk, name, clock, wrap
         self.fs: Fs = wrap(Below(disk, name))
         self.pins = 0
-        self.core = Core.open(self.fs, clock, TINY)
+        self.settings = TINY if shards == 1 else msgspec.structs.replace(TINY, wal_shards=shards)
+        self.core = Core.open(self.fs, clock, self.settings)
         self.core.keeper.aside(UnpinJob())
 
     def step(self) -> None:
@@ -164,13 +176,15 @@ def refusal(call: Callable[[], Any]) -> Code | None:
     return None
 
 
-def open_sides(disk: FakeDisk, clock: ManualClock, wrap: Callable[[Fs], Fs] = lambda fs: fs) -> tuple[Side, Side]:
+def open_sides(
+    disk: FakeDisk, clock: ManualClock, shards: int, wrap: Callable[[Fs], Fs] = lambda fs: fs
+) -> tuple[Side, Side]:
     for name in ("a", "b", PLACE):
         disk.mkdir(name)
     disk.fsync_dir("")
-    a = Side(disk, "a", clock, wrap)
+    a = Side(disk, "a", clock, shards, wrap)
     clock.tick(7)  # a store's id is made of the moment
-    b = Side(disk, "b", clock, wrap)
+    b = Side(disk, "b", clock, shards, wrap)
     assert a.core.store.store_id != b.core.store.store_id
     return a, b
 
@@ -216,11 +230,26 @@ def owners(a: Side, b: Side) -> list[str]:
     return [side.name for side in (a, b) if side.state() == "here"]
 
 
-def check_one(disk: FakeDisk, told: Told, power: bool, *, surely: bool) -> None:
-    """What the next two processes find, and what becomes of it when the commands are given again."""
+def started(disk: FakeDisk, name: str, clock: ManualClock, shards: int) -> Side:
+    """The next process of a store, which finds what the second reader finds."""
+    whole, boot = disk.cached_tree(), disk.boot
+    side = Side(disk, name, clock, shards)
+    tree = {path.removeprefix(f"{name}/"): content for path, content in whole.items() if path.startswith(f"{name}/")}
+    differs = disagreement(tree, boot, look(side.core, thorough=False), side.core, clock, side.settings)
+    assert differs is None, f"the second reader of {name}: {differs}"
+    return side
+
+
+def both_started(disk: FakeDisk, shards: int) -> tuple[Side, Side]:
+    """The next processes of both stores, a minute later."""
     clock = ManualClock()
     clock.tick(60_000)
-    a, b = Side(disk, "a", clock), Side(disk, "b", clock)
+    return started(disk, "a", clock, shards), started(disk, "b", clock, shards)
+
+
+def check_one(disk: FakeDisk, told: Told, power: bool, shards: int, *, surely: bool) -> None:
+    """What the next two processes find, and what becomes of it when the commands are given again."""
+    a, b = both_started(disk, shards)
     if a.state() == ABSENT and b.state() == ABSENT:
         assert not told.acked, "the topic is gone"
         return
@@ -247,10 +276,10 @@ def check_one(disk: FakeDisk, told: Told, power: bool, *, surely: bool) -> None:
         a.detach() if a.state() == "offered" else None
     assert owners(a, b) == ["b"], f"in the end {owners(a, b)} take writes"
     check_held(b, told, exact=not power or surely)
-    go_on(a, b, told)
+    go_on(a, b, told, shards)
 
 
-def go_on(a: Side, b: Side, told: Told) -> None:
+def go_on(a: Side, b: Side, told: Told, shards: int) -> None:
     """The new owner goes on where the old one was, also after a restart; the old one refuses."""
     head = b.core.catalog.visible[NAME].topic.head
     assert head == a.core.catalog.visible[NAME].topic.head, "seqs went on elsewhere than at the head"
@@ -261,7 +290,7 @@ def go_on(a: Side, b: Side, told: Told) -> None:
     held, floor = b.held(), b.core.catalog.visible[NAME].topic.floor.ranges()
     b.wait(b.core.checkpoint())
     b.wait(b.core.checkpoint())
-    once = Side(b.disk.killed(), "b", b.clock)
+    once = started(b.disk.killed(), "b", b.clock, shards)
     assert once.held() == held, f"a restart finds {sorted(once.held())}, there were {sorted(held)}"
     assert once.core.catalog.visible[NAME].topic.floor.ranges() == floor, "a gap is another one"
     if told.cursor:
@@ -271,7 +300,7 @@ def go_on(a: Side, b: Side, told: Told) -> None:
 def _moves(durability: Durability) -> Callable[[int, Crashes[Told]], None]:
     def run(shards: int, crashes: Crashes[Told]) -> None:
         disk, told = FakeDisk(), Told()
-        a, b = open_sides(disk, ManualClock(), crashes.wrap)
+        a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
         fill(a, told, durability)
         a.wait(a.core.checkpoint())
         crashes.watch(disk, lambda: told)
@@ -281,9 +310,9 @@ def _moves(durability: Durability) -> Callable[[int, Crashes[Told]], None]:
         told.done = "attach"
         b.wait(b.core.checkpoint())
         disk.on_step = None
-        crashes.check(lambda image, known, power: check_one(image, known, power, surely=True))
+        crashes.check(lambda image, known, power: check_one(image, known, power, shards, surely=True))
         a.detach() if a.state() == "offered" else None
-        go_on(a, b, told)
+        go_on(a, b, told, shards)
 
     return run
 
@@ -291,7 +320,7 @@ def _moves(durability: Durability) -> Callable[[int, Crashes[Told]], None]:
 def _comes_back(shards: int, crashes: Crashes[Told]) -> None:
     """Taken back, and offered again."""
     disk, told = FakeDisk(), Told()
-    a, b = open_sides(disk, ManualClock(), crashes.wrap)
+    a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
     fill(a, told, Durability.FSYNC)
     a.wait(a.core.checkpoint())
     a.detach()
@@ -301,7 +330,7 @@ def _comes_back(shards: int, crashes: Crashes[Told]) -> None:
     a.wait(a.core.checkpoint())
     assert refusal(b.attach) is Code.TOPIC_MOVED, "what was taken back is attached"
     disk.on_step = None
-    crashes.check(check_back)
+    crashes.check(partial(check_back, shards))
     told.acked[19] = 19
     assert a.write(19).first_seq == 19
     a.detach()
@@ -309,11 +338,9 @@ def _comes_back(shards: int, crashes: Crashes[Told]) -> None:
     check_held(b, told)
 
 
-def check_back(disk: FakeDisk, told: Told, power: bool) -> None:
+def check_back(shards: int, disk: FakeDisk, told: Told, power: bool) -> None:
     """Whoever is faster now, the other one does not have it."""
-    clock = ManualClock()
-    clock.tick(60_000)
-    a, b = Side(disk, "a", clock), Side(disk, "b", clock)
+    a, b = both_started(disk, shards)
     assert told.done != "cancel" or a.state() == "here", "what was taken back is not here"
     assert refusal(b.attach) in (None, Code.TOPIC_MOVED)
     assert refusal(a.cancel) in (None, Code.TOPIC_MOVED)
@@ -324,7 +351,7 @@ def check_back(disk: FakeDisk, told: Told, power: bool) -> None:
 def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
     """To the other store and home again, with records of both; then dropped, and not to be had again."""
     disk, told = FakeDisk(), Told()
-    a, b = open_sides(disk, ManualClock(), crashes.wrap)
+    a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
     fill(a, told, Durability.FSYNC)
     a.detach()
     b.attach()
@@ -339,9 +366,7 @@ def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
     disk.on_step = None
 
     def check(image: FakeDisk, known: Told, power: bool) -> None:
-        clock = ManualClock()
-        clock.tick(60_000)
-        home, away = Side(image, "a", clock), Side(image, "b", clock)
+        home, away = both_started(image, shards)
         assert away.state() in ("offered", "taken")
         assert known.done != "attach" or home.state() == "here"
         home.attach()
@@ -349,7 +374,7 @@ def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
         home.wait(home.core.drop_topic(NAME))
         home.wait(home.core.checkpoint())
         home.wait(home.core.checkpoint())
-        later = Side(home.disk.killed(), "a", clock)
+        later = started(home.disk.killed(), "a", home.clock, shards)
         assert refusal(later.attach) is Code.TOPIC_EXISTS_INCOMPATIBLE, "what was dropped is attached again"
 
     crashes.check(check)
@@ -358,7 +383,7 @@ def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
 def _queue(shards: int, crashes: Crashes[Told]) -> None:
     """A queue with jobs that are ready, leased and acked."""
     disk, told = FakeDisk(), Told()
-    a, b = open_sides(disk, ManualClock(), crashes.wrap)
+    a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
     fill(a, told, Durability.FSYNC, TopicType.QUEUE)
     leased = a.wait(a.core.queues.claim(NAME, Claim(node="w", max=4), 0).ticket).leased
     jobs = [seq for seq, _ in leased.jobs]
@@ -378,21 +403,21 @@ def _queue(shards: int, crashes: Crashes[Told]) -> None:
     for name in ("live", "acked", "dead_lettered", "deleted", "evicted", "lost"):
         assert getattr(there, name) == getattr(counters, name), f"{name} is another number"
     assert [job.deliveries for job in there.jobs if job.seq in jobs[2:]] == [1, 1]
-    crashes.check(lambda image, known, power: check_one(image, known, power, surely=True))
+    crashes.check(lambda image, known, power: check_one(image, known, power, shards, surely=True))
 
 
 def _race(shards: int, crashes: Crashes[Told]) -> None:
     """Two at the same moment, of whom each has seen that nobody has the topic: one gets it."""
     for first, second in (("attach", "cancel"), ("cancel", "attach"), ("attach", "attach")):
         disk, told = FakeDisk(), Told()
-        a, b = open_sides(disk, ManualClock(), crashes.wrap)
+        a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
         fill(a, told, Durability.FSYNC)
         a.detach()
         other = b
         if first == second:
             disk.mkdir("c")
             b.clock.tick(7)
-            other = Side(disk, "c", b.clock, crashes.wrap)
+            other = Side(disk, "c", b.clock, shards, crashes.wrap)
         slow = a.cancelling() if first == "cancel" else b.attaching()
         work = (a if first == "cancel" else b).run(slow, "take back" if first == "cancel" else "take")
         winner = a if second == "cancel" else other
@@ -408,7 +433,7 @@ def _race(shards: int, crashes: Crashes[Told]) -> None:
 def _busy(shards: int, crashes: Crashes[Told]) -> None:
     """Writes are on their way when the topic is sealed: what was acked moves along, what comes later is refused."""
     disk, told = FakeDisk(), Told()
-    a, b = open_sides(disk, ManualClock(), crashes.wrap)
+    a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
     fill(a, told, Durability.FSYNC)
     flying = a.core.append(NAME, Batch([b"19"]), create=False)
     steps = a.detaching()
@@ -425,7 +450,7 @@ def _busy(shards: int, crashes: Crashes[Told]) -> None:
 def _given_up(shards: int, crashes: Crashes[Told]) -> None:
     """A place that fails leaves the topic where it was; a copy there that is damaged is not taken."""
     disk, told = FakeDisk(), Told()
-    a, b = open_sides(disk, ManualClock(), crashes.wrap)
+    a, b = open_sides(disk, ManualClock(), shards, crashes.wrap)
     fill(a, told, Durability.DISK)
     steps = a.detaching()
     a.run(steps, "export")
@@ -460,12 +485,12 @@ def walk(disk: FakeDisk, base: str) -> list[str]:
 
 
 PLAYS: tuple[Play, ...] = (
-    Play("move-fsync", _moves(Durability.FSYNC), takes_wrap=True),
-    Play("move-disk", _moves(Durability.DISK), takes_wrap=True),
-    Play("move-cancel", _comes_back, takes_wrap=True),
-    Play("move-back", _there_and_back, takes_wrap=True),
-    Play("move-queue", _queue, takes_wrap=True),
-    Play("move-race", _race, takes_wrap=True),
-    Play("move-busy", _busy, takes_wrap=True),
-    Play("move-given-up", _given_up, takes_wrap=True),
+    Play("move-fsync", _moves(Durability.FSYNC), (1, 3), takes_wrap=True),
+    Play("move-disk", _moves(Durability.DISK), (1, 3), takes_wrap=True),
+    Play("move-cancel", _comes_back, (1, 3), takes_wrap=True),
+    Play("move-back", _there_and_back, (1, 3), takes_wrap=True),
+    Play("move-queue", _queue, (1, 3), takes_wrap=True),
+    Play("move-race", _race, (1, 3), takes_wrap=True),
+    Play("move-busy", _busy, (1, 3), takes_wrap=True),
+    Play("move-given-up", _given_up, (1, 3), takes_wrap=True),
 )

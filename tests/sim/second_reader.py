@@ -28,6 +28,7 @@ from tests.sim.second_history import (
     demand,
     newest_snapshot,
     read_segment,
+    segment_path,
 )
 from tests.sim.second_routers import HOPS_MAX, Group, Landing, ReadRouter, copy_of, read_forward, seq_of
 
@@ -36,7 +37,7 @@ _FRAME_HEADER = struct.Struct("<IIBBBBIQIIQQQQQQ")
 assert _FRAME_HEADER.size == 80
 BLOCK = 4096
 APPEND, CREATE, CONFIG, DROP, DELETE, GAP, MARK, RESERVE = range(1, 9)
-ROUTER_PUT, ROUTER_DROP, CURSOR_PUT, FORWARD, LEASE, DEAD_LETTER = range(16, 22)
+ROUTER_PUT, ROUTER_DROP, CURSOR_PUT, FORWARD, LEASE, DEAD_LETTER, MOVE, ATTACH = range(16, 24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,10 @@ class ReadTopic:
     hops: dict[int, int] = field(default_factory=dict)
     """seq of a copy → how often it was forwarded."""
     queue: ReadQueue = field(default_factory=ReadQueue)
+    move: dict[str, Any] | None = None
+    """Where it has gone; None: it is here."""
+    moves: int = 0
+    """How often it was offered to another store."""
     bounded: bool = False
     """Some configuration of it had caps or an age, so that records may be gone without a frame that says so."""
     fresh: bool = True
@@ -304,19 +309,20 @@ class ReadAll:
     """By name, records beyond caps and ages included."""
     routers: dict[int, ReadRouter]
     """By number."""
+    attached: set[str]
+    """Tokens of offers that were taken."""
 
 
 def read_all(store: ReadStore, tree: Tree, cold: Tree | None = None) -> ReadAll:
     """The topics and routers of a store."""
-    replay = _Replay()
+    replay = _Replay(tree, cold or {}, {frame.topic_id for frame in store.frames if frame.type == DROP})
     if store.snapshot is not None:
-        store_id = bytes.fromhex(read_small(tree["STORE"] or b"")["store_id"])
-        replay.begin(store.snapshot, tree, cold or {}, store_id)
+        replay.begin(store.snapshot)
     for frame in store.frames:
         replay.take(frame)
     there = replay.topics.keys()
     routers = {one.number: one for one in replay.routers.values() if {one.source, one.dest} <= there}
-    return ReadAll({topic.name: topic for topic in replay.topics.values()}, routers)
+    return ReadAll({topic.name: topic for topic in replay.topics.values()}, routers, replay.attached)
 
 
 def read_topics(store: ReadStore, tree: Tree, cold: Tree | None = None) -> dict[str, ReadTopic]:
@@ -327,26 +333,30 @@ def read_topics(store: ReadStore, tree: Tree, cold: Tree | None = None) -> dict[
 class _Replay:
     """Topics by id, routers by number, and the topics whose frames are passed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree, cold: Tree, dropped: set[int]) -> None:
         self.topics: dict[int, ReadTopic] = {}
         self.routers: dict[int, ReadRouter] = {}
+        self.attached: set[str] = set()
+        self._tree, self._cold, self._dropped = tree, cold, dropped
+        self._store_id = bytes.fromhex(read_small(tree["STORE"] or b"")["store_id"])
         self._passed: set[int] = set()
 
     # -- what the snapshot says ------------------------------------------------------------------------------------
 
-    def begin(self, snapshot: ReadSnapshot, tree: Tree, cold: Tree, store_id: bytes) -> None:
+    def begin(self, snapshot: ReadSnapshot) -> None:
         """Take a snapshot's topics."""
         self._passed = {dropped["id"] for dropped in snapshot.globals.get("dropped", [])}
+        self.attached = set(snapshot.globals.get("attached", []))
         newest: dict[str, dict[str, Any]] = {}
         for image, _ in snapshot.topics:
             other = newest.setdefault(image["name"], image)
-            if other["epoch"] < image["epoch"]:
+            if other["id"] < image["id"]:
                 newest[image["name"]] = image
         for image, config in snapshot.topics:
             if newest[image["name"]] is not image:
                 self._passed.add(image["id"])
             elif image["id"] not in self._passed:
-                self.topics[image["id"]] = _topic_of(image, config, tree, cold, store_id)
+                self.topics[image["id"]] = _topic_of(image, config, self._tree, self._cold, self._store_id)
                 for told in image.get("routers", []):
                     self._add(ReadRouter.of(told, image["id"]))
 
@@ -364,10 +374,12 @@ class _Replay:
         if frame.type == FORWARD:
             self._forward(frame)
             return
+        if frame.type == ATTACH:
+            self.attached.add(json.loads(frame.body)["token"])
         if frame.topic_id in self._passed or self._has(frame.topic_id, frame):
             return
-        if frame.type == CREATE:
-            self._create(frame)
+        if frame.type in (CREATE, ATTACH):
+            (self._create if frame.type == CREATE else self._attach)(frame)
             return
         topic = self.topics.get(frame.topic_id)
         demand(topic is not None, f"a frame of type {frame.type} at {frame.lsn} is of no topic")
@@ -393,16 +405,35 @@ class _Replay:
 
     def _create(self, frame: ReadFrame) -> None:
         told = json.loads(frame.body)
-        for topic_id, topic in list(self.topics.items()):
-            if topic.name == told["name"]:
-                if topic.epoch > told["epoch"]:
-                    self._passed.add(frame.topic_id)
-                    return
-                self._leave(topic_id)
+        if self._gets_name(frame.topic_id, told["name"]):
+            made = ReadTopic(frame.topic_id, told["name"], told["epoch"], {}, fresh=False)
+            made.configure(told["config"])
+            self.topics[frame.topic_id] = made
+
+    def _attach(self, frame: ReadFrame) -> None:
+        told = json.loads(frame.body)
+        image = told["image"]
+        demand(image["id"] == frame.topic_id, f"the image of an Attach is of topic {image['id']}")
+        demand(all(entry["number"] == 0 for entry in image.get("segments", [])), "a segment that came has a number")
+        if not self._gets_name(frame.topic_id, image["name"]):
+            return
+        paths = [segment_path(frame.topic_id, entry, "data") for entry in image.get("segments", [])]
+        if frame.topic_id in self._dropped and any(
+            (self._tree.get(path) or self._cold.get(path)) is None for path in paths
+        ):
+            self._passed.add(frame.topic_id)  # its files went when it was dropped
+            return
+        self.topics[frame.topic_id] = _topic_of(image, told["config"], self._tree, self._cold, self._store_id)
+
+    def _gets_name(self, topic_id: int, name: str) -> bool:
+        """Whether a topic that begins has its name from here on; another one is gone then."""
+        for other in [one.id for one in self.topics.values() if one.name == name]:
+            if other > topic_id:
                 self._passed.add(topic_id)
-        made = ReadTopic(frame.topic_id, told["name"], told["epoch"], {}, fresh=False)
-        made.configure(told["config"])
-        self.topics[frame.topic_id] = made
+                return False
+            self._leave(other)
+            self._passed.add(other)
+        return True
 
     def _leave(self, topic_id: int) -> None:
         """A topic is gone, and its routers."""
@@ -503,6 +534,9 @@ def _apply(topic: ReadTopic, frame: ReadFrame) -> None:
         queue.dead_lettered += len(topic.remove([(seq, seq) for seq in told["seqs"]]))
     elif frame.type == LEASE:
         _apply_lease(topic, told)
+    elif frame.type == MOVE:
+        topic.move = None if told["state"] == "stays" else told
+        topic.moves = told["generation"]
 
 
 def _apply_lease(topic: ReadTopic, told: dict[str, Any]) -> None:
@@ -521,6 +555,7 @@ def _topic_of(image: dict[str, Any], config: dict[str, Any], tree: Tree, cold: T
     topic.configure(config)
     topic.head, topic.earliest = image.get("head", 0), image.get("earliest", 1)
     topic.reserved = image.get("reserved", 0)
+    topic.move, topic.moves = image.get("move"), image.get("moves", 0)
     floor = image.get("floor")
     if floor is not None:
         low = 1
