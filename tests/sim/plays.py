@@ -45,16 +45,17 @@ class Crashes(Generic[T]):
         look: bool = True,
         wrap: Callable[[Any], Any] = lambda fs: fs,
         seed: int = 0,
+        hunt: bool = False,
     ) -> None:
         """`cuts`: so many drawn power failures a moment, beside one of which nothing or all had arrived; `share`:
         the part of the moments, drawn, that is looked at; `only`: this moment and image (replay); `look`: whether at
         crashes, or just at what the script itself shows; `wrap`: what becomes of the file system that a play's process
-        works on, in plays that ask for it."""
+        works on, in plays that ask for it; `hunt`: something must be found, wherever, and most shows late."""
         self.label = label
         self.tally = tally if tally is not None else Tally()
         self.images = 0
         self.wrap = wrap
-        self._cuts, self._share, self._only, self._look = cuts, share, only, look
+        self._cuts, self._share, self._only, self._look, self._hunt = cuts, share, only, look, hunt
         self._rng, self._draw = random.Random(seed), random.Random(seed)
         self._told: Callable[[], T]
         self._moment = 0
@@ -111,7 +112,8 @@ class Crashes(Generic[T]):
     def check(self, check: Callable[[FakeDisk, T, bool], None]) -> None:
         """Look at every image: what the next process finds, what clients know, whether the power failed. Raises
         `FoundError`."""
-        for place, image, told, power in self._taken:
+        # Of a planted bug any trace will do, and the images of the beginning are those that show none.
+        for place, image, told, power in reversed(self._taken) if self._hunt else self._taken:
             if self._only not in (None, place):
                 continue
             self.images += 1

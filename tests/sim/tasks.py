@@ -7,7 +7,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -231,7 +231,7 @@ def _hunt_in(place: str, wrap: Callable[[Any], Any], effort: Effort) -> str | No
     try:
         if name in every.PLAYS:
             if effort in (MONITORED, LIGHT):
-                played(every.PLAYS[name], lag or 1, wrap=wrap, cuts=PLAY_CUTS if effort is LIGHT else 0)
+                played(every.PLAYS[name], lag or 1, wrap=wrap, cuts=PLAY_CUTS if effort is LIGHT else 0, hunt=True)
         elif faults:
             if effort is LIGHT:
                 run_with_faults(BY_NAME[name], faults, FAULTY, Tally())
@@ -265,21 +265,26 @@ def _hunt_sweep(place: str) -> str | None:
     return None
 
 
-def reached_sites() -> dict[str, tuple[str, ...]]:
-    """Every sync call that a dry run over all scenarios and plays meets, with those that meet it most at their head."""
-    counts: dict[str, dict[str, int]] = {}
-    # What only starts from torn images do (setting bytes aside) shows when some of these are opened.
-    for scenario, effort in [*((one, MONITORED) for one in SCENARIOS), (BY_NAME[TORN], OPENED)]:
-        plan = elision.Elided()
-        run(scenario, scenario.lags[0], effort, Tally(), wrap=plan)
-        for site, count in plan.reached.items():
-            counts.setdefault(site, {}).setdefault(scenario.name, count)
+def dry_runs() -> Iterator[tuple[str, dict[str, int]]]:
+    """Every scenario and play, and how often it meets each sync call; the plays first, which meet most of them."""
     for play in every.PLAYS.values():
         if play.takes_wrap:
             plan = elision.Elided()
             played(play, 1, wrap=plan, look=False)
-            for site, count in plan.reached.items():
-                counts.setdefault(site, {})[f"{play.name}@1"] = count
+            yield f"{play.name}@1", plan.reached
+    # What only starts from torn images do (setting bytes aside) shows when some of these are opened.
+    for scenario, effort in [(BY_NAME[TORN], OPENED), *((one, MONITORED) for one in SCENARIOS)]:
+        plan = elision.Elided()
+        run(scenario, scenario.lags[0], effort, Tally(), wrap=plan)
+        yield scenario.name, plan.reached
+
+
+def reached_sites() -> dict[str, tuple[str, ...]]:
+    """Every sync call that a dry run over all scenarios and plays meets, with those that meet it most at their head."""
+    counts: dict[str, dict[str, int]] = {}
+    for place, reached in dry_runs():
+        for site, count in reached.items():
+            counts.setdefault(site, {})[place] = count
     likely = {site: [place for start, place in elision.LIKELY.items() if site.startswith(start)] for site in counts}
     return {site: (*likely[site], *sorted(names, key=lambda name: -names[name])) for site, names in counts.items()}
 
@@ -345,9 +350,10 @@ def single_faults(only: Call | None = None) -> list[tuple[str, tuple[str, ...]]]
     ]
 
 
-def fault_pairs(rng: random.Random, count: int) -> list[tuple[str, tuple[str, ...]]]:
-    """Pairs of faults in one run, drawn."""
-    singles = single_faults()
+def fault_pairs(
+    rng: random.Random, count: int, singles: list[tuple[str, tuple[str, ...]]]
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Pairs of `single_faults` in one run, drawn."""
     by_name: dict[str, list[str]] = {}
     for name, tokens in singles:
         by_name.setdefault(name, []).append(tokens[0])

@@ -10,7 +10,7 @@ from tests.sim import elision
 from tests.sim.every import MUTANTS
 from tests.sim.flips import Sweep, places
 from tests.sim.oracle import Crash
-from tests.sim.tasks import argued, mutant_task, reached_sites
+from tests.sim.tasks import argued, dry_runs, mutant_task
 from tests.sim.view import look
 from tests.sim.world import World
 
@@ -40,9 +40,13 @@ def test_the_list_of_planted_bugs_is_long_enough() -> None:
 
 @pytest.mark.slow
 def test_every_sync_in_the_sources_is_reached_by_the_scenarios() -> None:
-    reached = {part.split("@")[0] for site in reached_sites() for part in site.split(" < ") if ":from" not in part}
-    missing = {site for site in elision.sites_in_sources() if site.split("@")[0] not in reached and not argued(site)}
-    assert not missing, "a sync that no scenario ever reaches proves nothing"
+    missing = {site.split("@")[0] for site in elision.sites_in_sources() if not argued(site)}
+    assert len(missing) > 20
+    for _, reached in dry_runs():
+        missing -= {part.split("@")[0] for site in reached for part in site.split(" < ") if ":from" not in part}
+        if not missing:
+            return
+    raise AssertionError(f"syncs that no scenario ever reaches prove nothing: {missing}")
 
 
 @pytest.mark.slow

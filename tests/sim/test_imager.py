@@ -24,7 +24,7 @@ def test_images_are_what_the_disk_says(name: str) -> None:
 
     def probe(world: World, what: str) -> None:
         imager.look(world.disk)
-        if len(keys) > 100 and rng.random() < 0.8:
+        if len(keys) > 100 and rng.random() < 0.95:
             return
         for cut in power_cuts(world.disk, rng, 6, lambda file: imager.of(file).touched):
             if rng.random() < 0.1:
