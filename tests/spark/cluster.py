@@ -26,6 +26,8 @@ from topics_lake.spark import java_home
 PATIENCE_S = 600
 NEEDED = ("msgspec", "numpy", "pyarrow", "xxhash")
 """What executors need beside the archive of the packages."""
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What a JVM is told that ends soon."""
 _DEPLOY = "org.apache.spark.deploy"
 _PORTS = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
@@ -48,7 +50,7 @@ class Cluster:
         return subprocess.run(
             [
                 *(str(self._home / "bin" / "spark-submit"), "--master", self._url),
-                *("--executor-memory", "500m", "--driver-memory", "450m", "--conf", "spark.ui.enabled=false"),
+                *("--executor-memory", "520m", "--driver-memory", "520m", "--conf", "spark.ui.enabled=false"),
                 *("--py-files", str(package), *more, str(job), *words),
             ],
             cwd=self.root,
@@ -101,6 +103,8 @@ def cluster(root: Path) -> Iterator[Cluster]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_WORKER_DIR": str(root / "work"),
+        # A dozen JVMs that live for seconds: what the second compiler does for them nobody has the good of.
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,
     }
     try:
         java = java_home() or os.environ.get("JAVA_HOME")
@@ -173,7 +177,7 @@ def packed_environment(directory: Path) -> Path:
         libraries = source.with_name(f"{name}.libs")
         if libraries.exists():
             shutil.copytree(libraries, packages / libraries.name)
-    packed = directory.with_suffix(".tar.gz")
-    with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
+    packed = directory.with_suffix(".tar.gz")  # of a .tar Spark forgets what may be run
+    with tarfile.open(packed, "w:gz", compresslevel=0) as archive:
         archive.add(directory, ".")
     return packed
