@@ -1,8 +1,10 @@
 """Sync elision: each sync call in the engine, taken away alone, must be missed.
 
-A site is a line of the engine that calls `fdatasync` or `fsync_dir`; for the shared helper of `engine/fs.py` it is that
-line together with the line that called the helper. `sites_in_sources` finds them by reading the code, a dry run finds
-which are reached; `Elided` is a world's `wrap` under which one of them does nothing.
+A site is a line of the engine that calls `fdatasync` or `fsync_dir`; for the shared helper of `engine/fs.py` it is
+that line together with the line that called the helper. What is synced on behalf of a topic that moves is a site of
+its own, with the step that asked for it at its end: others need the same lines for other reasons. `sites_in_sources`
+finds them by reading the code, a dry run finds which are reached; `Elided` is a world's `wrap` under which one of them
+does nothing.
 
 What is not caught needs a written reason in `ARGUED`; a site that is neither fails the gate.
 """
@@ -23,6 +25,8 @@ HELPERS = ("finish_log_file",)
 SYNCS = ("fdatasync", "fsync_dir")
 PASSED_ON = tuple(f"{path}:{call}" for path in ("fs.py", "segment/tiers.py", "checkpoint/pin.py") for call in SYNCS)
 """File systems, which pass a sync on for whoever called it."""
+STEPS = ("export", "arrive")
+"""Modules of engine/move/ whose functions are the steps of a move."""
 BUCKET = Path(__file__).with_name("bucket.py")
 """What syncs there is a server's business and nobody's to take away."""
 
@@ -126,18 +130,21 @@ def caller_site(call: str) -> str | None:
     server's."""
     frame: FrameType | None = sys._getframe(2)
     parts: list[str] = []
+    ended = False
+    step = ""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
         if path == BUCKET:
             return None
-        if path.is_relative_to(ENGINE) and frame.f_code.co_name not in SYNCS:
+        if path.parent == ENGINE / "move" and path.stem in STEPS:
+            step = f" < move/{path.name}:{frame.f_code.co_name}"
+        if not ended and path.is_relative_to(ENGINE) and frame.f_code.co_name not in SYNCS:
             name = str(path.relative_to(ENGINE))
             line = frame.f_lineno - frame.f_code.co_firstlineno
             parts.append(f"{name}:{frame.f_code.co_name}:{call if not parts else 'from'}@{line}")
-            if name != "fs.py" and frame.f_code.co_name not in HELPERS:
-                break
+            ended = name != "fs.py" and frame.f_code.co_name not in HELPERS
         frame = frame.f_back
-    return " < ".join(parts) or "outside"
+    return (" < ".join(parts) or "outside") + step
 
 
 class Elided:

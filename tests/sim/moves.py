@@ -359,6 +359,10 @@ def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
     told.acked[19], told.acked[20] = 19, 20
     b.write(19, 20)
     b.detach()
+    a.wait(a.core.put_topic("more", ConfigChanges()))
+    shard_of = a.core.catalog.shard_of
+    away, home = a.core.catalog.visible[NAME].shard, shard_of(a.core.catalog.epoch + 1)
+    assert shards == 1 or home < away, "what ends here and what begins are to lie in two shards, synced in this order"
     crashes.watch(disk, lambda: told)
     a.attach()
     told.done = "attach"

@@ -24,9 +24,10 @@ from tests.sim.mutants import Mutant, Patch, Plant
 MOVES: list[Mutant] = []
 
 
-def _mutant(play: str) -> Callable[[Plant], Plant]:
+def _mutant(play: str, shards: int = 1) -> Callable[[Plant], Plant]:
     def add(plant: Plant) -> Plant:
-        MOVES.append(Mutant("move-" + plant.__name__.lstrip("_").replace("_", "-"), plant, (f"move-{play}@1",)))
+        where = f"move-{play}@{shards}"
+        MOVES.append(Mutant("move-" + plant.__name__.lstrip("_").replace("_", "-"), plant, (where,)))
         return plant
 
     return add
@@ -195,3 +196,27 @@ def _kept_in_memory_alone(patch: Patch) -> None:
         return ticket
 
     patch.set(Handover, "keep", keep)
+
+
+@_mutant("back", shards=3)
+def _a_stub_outlives_what_came(patch: Patch) -> None:
+    """Where its end lay in a shard that was not synced yet, a start finds both: the older one has the name."""
+    patch.set(Beginning, "pass_over", lambda self, topic_id, name, older: True)
+
+
+@_mutant("fsync")
+def _offers_are_not_counted_by_a_start(patch: Patch) -> None:
+    """Only the second reader sees how often a topic was offered, until it is offered under an old token."""
+
+    def note(slot: Any, move: Any) -> None:
+        moves = slot.moves
+        note_move(slot, move)
+        slot.moves = moves
+
+    patch.set(replay_module, "note_move", note)
+
+
+@_mutant("queue")
+def _segments_that_came_are_named_as_those_of_a_checkpoint(patch: Patch) -> None:
+    """Nothing else tells their names from those that checkpoint 1 gives."""
+    patch.set(arrive_module, "ATTACHED_NUMBER", 1)
