@@ -282,18 +282,22 @@ class Replay:
             host.delete(body.ranges, frame.ts)
 
     def _lease(self, frame: Frame) -> None:
-        host = self._slot(frame).host
-        if host is None:
+        slot = self._slot(frame)
+        if slot.host is not None:
+            slot.host.happened(frame.body, frame.ts)
+        elif not self._salvage.was_queue(slot):
             raise BadBody("a lease of a topic that is no queue")
-        host.happened(frame.body, frame.ts)
 
     def _dead_letter(self, frame: Frame) -> None:
         """Jobs go from a queue to its dead letters, which live on any shard."""
         head, _ = dead_letter_parts(frame.body)
-        host = self._slot(frame).host
-        if host is None:
+        slot = self._slot(frame)
+        if slot.host is not None:
+            slot.host.take(dead_lettered(frame.ts, head.seqs), ranges_of(head.seqs))
+        elif self._salvage.was_queue(slot):
+            slot.topic.apply_delete(ranges_of(head.seqs), frame.ts)
+        else:
             raise BadBody("dead letters of a topic that is no queue")
-        host.take(dead_lettered(frame.ts, head.seqs), ranges_of(head.seqs))
         self._copies(frame)
 
     def _copies(self, frame: Frame) -> None:
@@ -303,7 +307,7 @@ class Replay:
         if frame.type != FrameType.DEAD_LETTER:
             return
         head, body = dead_letter_parts(frame.body)
-        slot = self.catalog.by_id.get(head.target)
+        slot = self.catalog.by_id.get(head.target) or self._salvage.nobodys(head.target)
         if slot is None or head.first_seq <= slot.topic.head:
             return
         topic = slot.topic

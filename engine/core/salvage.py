@@ -37,6 +37,8 @@ class Salvage:
         """Ids of topics whose seqs may have gone further than the log shows."""
         self.holes: list[Hole] = []
         """Every place that was passed over."""
+        self._queues: set[int] = set()
+        """Topics that look like logs, and were queues."""
         self.nameless = False
         """No snapshot checks, so there may be topics that nothing speaks of before their frames do."""
 
@@ -93,16 +95,27 @@ class Salvage:
 
     def orphan(self, frame: Frame) -> Slot | None:
         """The topic of a frame that nothing before speaks of, made where there is a record; None: pass it over."""
-        if not self.lacks:
+        return self.nobodys(frame.topic_id) if frame.type == FrameType.APPEND else None
+
+    def nobodys(self, topic_id: int) -> Slot | None:
+        """The topic of records that are there, and of which nothing else is, made now; None: pass them over."""
+        name = f"salvaged-{topic_id:x}"
+        if not self.lacks or name in self._catalog.tip:
             return None
-        name = f"salvaged-{frame.topic_id:x}"
-        if frame.type != FrameType.APPEND or name in self._catalog.tip:
-            return None
-        slot = self._catalog.add_tip(name, frame.topic_id, frame.topic_id, TopicConfig())
+        slot = self._catalog.add_tip(name, topic_id, topic_id, TopicConfig())
         self._catalog.show(slot)
-        self._report.append(f"the name of topic {frame.topic_id:x} is lost: it is called {name!r}")
-        self.doubtful[frame.topic_id] = None
+        self._report.append(f"the name of topic {topic_id:x} is lost: it is called {name!r}")
+        self.doubtful[topic_id] = None
         return slot
+
+    def was_queue(self, slot: Slot) -> bool:
+        """Whether a topic that looks like a log was a queue, because nothing says any more how it was created."""
+        if not self.lacks or slot.name != f"salvaged-{slot.topic.id:x}":
+            return False
+        if slot.topic.id not in self._queues:
+            self._queues.add(slot.topic.id)
+            self._report.append(f"{slot.name!r} was a queue: its jobs are the records of a log now")
+        return True
 
     def reason_of(self, topic_id: int) -> Reason:
         """Why seqs are missing before a frame that shows where a topic has got to, which is no longer doubtful then."""

@@ -24,12 +24,15 @@ from engine.fs import Fs, OpenMode, read_file
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.tiers import here
 from engine.store.recovery import OpenedStore, open_store
+from engine.store.snapshots import Restorable
 from engine.store.verdicts import Row, Verdict
 from engine.store.walk import CorruptionGap, Cut
 from engine.tools.cold_side import ColdCounts
 from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.history import History
 from engine.tools.log_file import SAVE, LogScan
+from engine.tools.patched import patch
+from engine.topic.rangeset import RangeSet
 from engine.wal.chain import TMP_SUFFIX, WAL_DIR, LogFile, owners, parse_log_name, parse_shard_dir, pieces, shard_dir
 
 _OFFSET: Final = re.compile(r"offset (\d+)")
@@ -86,7 +89,11 @@ class Fsck:
         self._quick = quick
         self._subset = subset
         self._lost = 0
-        """Segments that a start would do without."""
+        """Segments that a start would do without …"""
+        self._gone: dict[int, RangeSet] = {}
+        """… and their seqs by topic id."""
+        self._looked: History | None = None
+        """What was looked at of the files that snapshots name."""
 
     def run(self) -> Summary:
         """Check everything. Raises `StoreMissing` where there is no store, and whatever the callbacks raise."""
@@ -120,7 +127,9 @@ class Fsck:
             opened = open_store(here(self._fs), self._clock, self._settings, make=False)
             start = opened.start
             self._lost = 0 if start.begin is None else len(start.begin.lost)
-            self._history(opened).of_start(start.begin, start.bad)
+            self._gone = _gone(start.begin)
+            self._looked = self._history(opened)
+            self._looked.of_start(start.begin, start.bad)
             replay = Replay(opened, self._settings)
             replay.run(lambda part: self._heard("log", part))
             replay.conclude(EngineTime(self._clock, replay.last_ts).advance())
@@ -165,7 +174,7 @@ class Fsck:
         opened: OpenedStore | None = None
         try:
             try:
-                opened = open_store(here(self._fs), self._clock, settings, make=False)
+                opened = open_store(patch(here(self._fs), []), self._clock, settings, make=False)
                 replay = Replay(opened, settings)
                 replay.run(lambda part: self._heard("log", part))
             except (StoreDamaged, StoreIOError):
@@ -248,7 +257,8 @@ class Fsck:
         for name in self.replay.catalog.names:
             topic = self.replay.catalog.visible[name].topic
             known = {(gap.first_seq, gap.last_seq) for gap in opened.damage if gap.topic_id == topic.id}
-            losses = [seqs for seqs in topic.damage() if seqs not in known]
+            gone = self._gone.get(topic.id, RangeSet())
+            losses = [seqs for seqs in topic.damage() if seqs not in known and seqs[0] not in gone]
             said = [
                 (seqs, "these records were lost to damage earlier, and are a gap that readers meet") for seqs in losses
             ]
@@ -258,7 +268,8 @@ class Fsck:
                 said = [((losses[0][0], losses[-1][1]), what)]
             for seqs, what in said:
                 self._say(Finding(severity=Severity.NOTE, id=FindingId.LOST, file="", topic=name, seqs=seqs, what=what))
-        history = self._history(opened)
+        history = self._looked
+        assert history is not None
         history.of_topics(self.replay.catalog)
         history.of_others(0 if opened.snapshot is None else opened.snapshot.number, opened.start.bad)
         history.of_nobody(self.replay.attached_files)
@@ -327,6 +338,16 @@ class Fsck:
                             next_step="nothing to do: a start removes it",
                         )
                     )
+
+
+def _gone(begin: Restorable | None) -> dict[int, RangeSet]:
+    """By topic id: the seqs of segments that a start would do without."""
+    gone: dict[int, RangeSet] = {}
+    for image, _ in begin.snapshot.topics() if begin is not None and begin.lost else ():
+        for entry in image.segments:
+            if (image.id, entry.first) in begin.lost:
+                gone.setdefault(image.id, RangeSet()).add(entry.first, entry.first + entry.count - 1)
+    return gone
 
 
 def refusal(error: StoreError) -> Finding:

@@ -44,9 +44,11 @@ class History:
         self.cold = ColdCounts()
         self.given_up: str | None = None
         """What the cold tier was not asked for, and why."""
+        self._damaged: set[str] = set()
+        """Files that were found to be damaged."""
         self._fs = fs
         self._store_id = store_id
-        self._found = found
+        self._tell = found
         self._heard = heard
         self._quick = quick
         self._subset = subset
@@ -104,6 +106,8 @@ class History:
                 self._say(FindingId.SNAPSHOT, path, what, next_step="`topics checkpoint` writes a new one")
                 continue
             for lost in older.lost.values():
+                if lost.path in self._damaged:
+                    continue
                 if number > taken:
                     what = f"{lost.why}; a start takes an older snapshot, or the log, and loses nothing"
                     self._say(_kind_of(lost.path), lost.path, what, next_step="put the file back from a backup")
@@ -165,6 +169,11 @@ class History:
     def _is_wanted(self, segment: Segment) -> bool:
         part, parts = self._subset
         return not self._quick and segment.topic_id % parts == part - 1
+
+    def _found(self, finding: Finding) -> None:
+        if finding.severity is Severity.DAMAGE:
+            self._damaged.add(finding.file)
+        self._tell(finding)
 
     def _say(
         self,
