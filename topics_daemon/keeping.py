@@ -2,7 +2,8 @@
 
 A slice takes a quarter of a millisecond, and the loop has four times as long for others before the next one. A thread
 that computes holds the interpreter's lock for at most `SWITCH_S` while the loop wants it (the interpreter's own default
-is five milliseconds, which a client would see): a lone write wants it four times, after each of its system calls.
+is five milliseconds, which a client would see): a lone write wants it four times, after each of its system calls. While
+somebody sends in bulk it is `BULK_SWITCH_S`, because the loop gives the lock up as often, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ BREATH_S: Final = 0.001
 """Pause between two slices."""
 SWITCH_S: Final = 0.00002
 """The kernel adds up to 50 µs to it (its timer slack)."""
+BULK_SWITCH_S: Final = 0.0001
+"""An ingest beside which segments are written goes a fifth faster with it (five pairs of five, 217,000 records/s
+against 176,000), and a lone write beside that ingest waits no longer."""
 QUIET: Final = 0.1
 """Share of its time that the loop works at most while memory is given back, which holds it for some milliseconds; a
 daemon that has more to do will soon want that memory again."""
@@ -39,6 +43,7 @@ class Keeping:
 
     def __init__(self, daemon: Daemon, core: Core, fs: Fs) -> None:
         sys.setswitchinterval(SWITCH_S)
+        self._is_bulk = False
         self._daemon = daemon
         self._core = core
         self._worker = Worker("keeper", daemon.loop, fs, self._done, daemon.job_bug)
@@ -54,6 +59,9 @@ class Keeping:
         """Something may have become due, or what was waited for may have come."""
         keeper = self._core.keeper
         self._let_garbage_lie()
+        if self._daemon.shares.bulk is not self._is_bulk:
+            self._is_bulk = self._daemon.shares.bulk
+            sys.setswitchinterval(BULK_SWITCH_S if self._is_bulk else SWITCH_S)
         if self._has_freed and self._daemon.busy < QUIET:
             self._has_freed = False
             self._daemon.loop.run_in_executor(None, give_back)

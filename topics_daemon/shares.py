@@ -39,7 +39,7 @@ class Waits(Protocol):
 class Shares:
     """The line, and what is left of the slice."""
 
-    __slots__ = ("_daemon", "_line", "_looked_s", "_planned", "_slice_ns", "_until_ns", "_used")
+    __slots__ = ("_daemon", "_line", "_looked_s", "_planned", "_slice_ns", "_until_ns", "_used", "bulk")
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -48,6 +48,8 @@ class Shares:
         self._until_ns = 0
         """When the slice that has begun is over; 0 when none has."""
         self._slice_ns = SLICE_NS
+        self.bulk = False
+        """Whether anybody sent in bulk of late."""
         self._used = False
         """Whether a slice has begun since the last look."""
         self._looked_s = 0.0
@@ -78,10 +80,9 @@ class Shares:
         """Every now and then: see whether there is more than one connection that sends anything."""
         since_s, self._looked_s = self._looked_s, self._daemon.coarse_s
         self._slice_ns = SLICE_NS
-        if self._used:
-            self._used = False
-            if sum(connection.heard >= since_s for connection in self._daemon.connections) < 2:
-                self._slice_ns = ALONE_SLICE_NS
+        self.bulk, self._used = self._used, False
+        if self.bulk and sum(connection.heard >= since_s for connection in self._daemon.connections) < 2:
+            self._slice_ns = ALONE_SLICE_NS
 
     def renew(self) -> None:
         """The engine has had its turn: the next slice may begin, and begins with those who stand in line."""

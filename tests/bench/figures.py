@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +49,18 @@ class Spread:
     def show(self, digits: int = 1) -> str:
         """`median (low … high)`."""
         return f"{_number(self.median, digits)} ({_number(self.low, digits)} … {_number(self.high, digits)})"
+
+
+def by_chance(ratios: Sequence[float]) -> float:
+    """How probable it is that so many pairs differ by that much or more in one direction although nothing makes them
+    (0 … 1): of all ways to swap the sides of pairs, the share with a mean of the logarithms as far from zero.
+
+    With n pairs no difference can be shown below 2 / 2**n. At most sixteen pairs.
+    """
+    logs = [math.log(ratio) for ratio in ratios]
+    least = abs(sum(logs)) - 1e-9
+    ways = list(itertools.product((1, -1), repeat=len(logs)))
+    return sum(abs(sum(map(math.prod, zip(way, logs, strict=True)))) >= least for way in ways) / len(ways)
 
 
 def _number(value: float, digits: int) -> str:

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench import rows_sse, servers
-from tests.bench.figures import Row, Spread
+from tests.bench.figures import Row, Spread, by_chance
 from tests.bench.load import ask_json
 from tests.bench.rows_bulk import load, settle
 from tests.bench.rows_history import Client, p99, post
@@ -257,11 +257,13 @@ def _rounds(
                 troubled.append(others(server, seconds))
     against, than = (elsewhere, "the same elsewhere") if control is not None else (quiet, "without")
     for at, what in enumerate(("write", "live delivery")):
-        ratios = Spread.of([one[at] / two[at] for one, two in zip(troubled, against, strict=True)])
+        pairs = [one[at] / two[at] for one, two in zip(troubled, against, strict=True)]
+        ratios = Spread.of(pairs)
         shown = [f"here {_p99s(troubled, at)}"]
         if control is not None:
             shown.append(f"elsewhere {_p99s(elsewhere, at)}")
         note = f"p99 in µs: {'; '.join([*shown, f'without {_p99s(quiet, at)}'])}; all beside {WRITES_PER_S:,} writes/s"
+        note += f"; so far apart by chance: {by_chance(pairs):.2f}"
         overall = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
         if control is not None:
             note += f"; here / without {overall.show()}"

@@ -16,6 +16,8 @@ import os
 import random
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +36,7 @@ SMALL_CACHE = ("--cache-bytes", "4MiB")
 PAGES = 300
 CHANGED_TOPICS = 10_000
 BURST_S = 5.0
+PLAIN_S = 10.0
 
 
 class Client:
@@ -96,7 +99,9 @@ def run_sustained(seconds: float, plan: Plan) -> Iterator[Row]:
                     done += 10 * BATCH
                 rates.append(done / (time.monotonic() - now))
 
+        before = server.loop_s()
         loaded = _single_writes(server, pour)
+        worked, waited = (100 * (now - then) / seconds for now, then in zip(server.loop_s(), before, strict=True))
         burst = statistics.mean(rates[: int(BURST_S)])
         sustained = statistics.mean(rates)
         ratio = sustained / burst
@@ -107,9 +112,20 @@ def run_sustained(seconds: float, plan: Plan) -> Iterator[Row]:
         ratio = p99(loaded) / p99(quiet)
         note = (
             f"p99 {p99(loaded):,.0f} µs against {p99(quiet):,.0f} alone; p50 {statistics.median(loaded) * 1e6:,.0f} "
-            f"against {statistics.median(quiet) * 1e6:,.0f}; a batch of the ingest holds the loop for about 1,200"
+            f"against {statistics.median(quiet) * 1e6:,.0f}; a batch of the ingest holds the loop for about 1,200; the "
+            f"loop worked {worked:.0f} % of the time and waited {waited:.0f} % of it for a processor; plain processes "
+            f"that write as many bytes: {_plain_appends(sustained * RECORD_BYTES, plan)}"
         )
         yield Row(f"{name}: single write p99 beside it / alone", "ratio", single(ratio), "≤ 2", ratio <= 2.0, note=note)
+
+
+def _plain_appends(rate: float, plan: Plan) -> str:
+    """What single records see in plain processes that write so many bytes a second (`appends`)."""
+    with servers.scratch(plan.where) as directory:
+        command = [sys.executable, "-m", "tests.bench.appends", str(directory), f"{rate:.0f}", f"{PLAIN_S:.0f}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    alone_p50, alone_p99, p50, p99_ = (f"{float(figure):,.0f}" for figure in done.stdout.split())
+    return f"p99 {p99_} against {alone_p99}, p50 {p50} against {alone_p50}"
 
 
 def _single_writes(server: Server, during: Callable[[], None]) -> list[float]:

@@ -48,6 +48,11 @@ class Server:
         """User + system CPU so far, in seconds."""
         return time.clock_gettime(~self.pid << 3 | _CPU_CLOCK)
 
+    def loop_s(self) -> tuple[float, float]:
+        """How long its first thread has worked, and how long it has waited for a processor, in seconds."""
+        worked, waited, _ = Path(f"/proc/{self.pid}/schedstat").read_text().split()
+        return int(worked) / 1e9, int(waited) / 1e9
+
     def resident_bytes(self) -> int:
         """Resident memory."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():

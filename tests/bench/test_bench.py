@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import report, servers
-from tests.bench.figures import Row, Spread, Turn, spread_of
+from tests.bench.figures import Row, Spread, Turn, by_chance, spread_of
 from tests.bench.floor import answer_of, request_length
 from tests.bench.load import pump_turn
 from tests.bench.peers import resp
@@ -107,3 +107,10 @@ def test_a_profile_counts_a_function_once_in_a_stack() -> None:
     assert "75.0%  work (engine/a.py)" in text
     assert "100.0%  run (engine/a.py)" in text
     assert "75.0%  work (engine/a.py) line 9" in text
+
+
+def test_pairs_differ_by_chance_as_often_as_their_sides_could_be_swapped() -> None:
+    assert by_chance([2.0] * 6) == 2 / 2**6
+    assert by_chance([2.0, 0.5]) == 1.0
+    assert by_chance([1.1, 1.3, 0.9]) == 6 / 8
+    assert by_chance([1.0, 1.0]) == 1.0

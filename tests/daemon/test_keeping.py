@@ -1,4 +1,5 @@
-"""While a checkpoint holds what it has taken down, nobody looks for garbage in it; but never for long."""
+"""While a checkpoint holds what it has taken down, nobody looks for garbage in it; but never for long. Who computes
+gives the interpreter's lock up sooner where nobody sends in bulk."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from engine.core.keeper import Phase
 from engine.fs import OsFs
 from topics_daemon import keeping
-from topics_daemon.keeping import NO_COLLECTING_S_MAX, Keeping
+from topics_daemon.keeping import BULK_SWITCH_S, NO_COLLECTING_S_MAX, SWITCH_S, Keeping
 
 
 class Drive:
@@ -28,7 +29,10 @@ class Drive:
             keeper=self.keeper, commit=SimpleNamespace(now_ms=0), keep_step=lambda: False, keep_job=lambda: None
         )
         loop = SimpleNamespace(time=lambda: self.now_s, call_later=lambda *_: None)
-        daemon = SimpleNamespace(loop=loop, job_bug=None, log=None, busy=1.0, wake_for_log=lambda: None)
+        self.shares = SimpleNamespace(bulk=False)
+        daemon = SimpleNamespace(
+            loop=loop, job_bug=None, log=None, busy=1.0, shares=self.shares, wake_for_log=lambda: None
+        )
         monkeypatch.setattr(keeping, "Worker", lambda *_: SimpleNamespace(name="keeper", stop=lambda _s: True))
         self.keeping = Keeping(cast(Any, daemon), cast(Any, core), cast(OsFs, None))
 
@@ -42,9 +46,10 @@ class Drive:
 
 @pytest.fixture
 def drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
-    monkeypatch.setattr(sys, "setswitchinterval", lambda _s: None)
+    own_s = sys.getswitchinterval()
     yield Drive(monkeypatch)
     gc.enable()
+    sys.setswitchinterval(own_s)
 
 
 def test_no_garbage_is_looked_for_while_a_checkpoint_holds_what_it_took_down(drive: Drive) -> None:
@@ -76,3 +81,12 @@ def test_a_stop_in_the_middle_looks_for_garbage_again(drive: Drive) -> None:
     assert not drive.step(Phase.WRITE)
     drive.keeping.stop(1.0)
     assert gc.isenabled()
+
+
+def test_the_lock_is_given_up_less_often_while_somebody_sends_in_bulk(drive: Drive) -> None:
+    found = [sys.getswitchinterval()]
+    for bulk in (True, True, False):
+        drive.shares.bulk = bulk
+        drive.keeping.look()
+        found.append(sys.getswitchinterval())
+    assert found == pytest.approx([SWITCH_S, BULK_SWITCH_S, BULK_SWITCH_S, SWITCH_S])
