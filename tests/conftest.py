@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from engine import scan
+
 
 def _is_here(host: Any) -> bool:
     name = host.decode() if isinstance(host, bytes) else host
@@ -62,6 +64,22 @@ def _nothing_leaves_this_machine() -> Iterator[None]:
         patch.setattr(socket, "getaddrinfo", look_up)
         yield
     assert socket.socket is real_socket
+
+
+@pytest.fixture(scope="module", params=["python", "compiled"])
+def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module's tests twice: by Python alone, and with what is compiled (engine/scan.py)."""
+    if request.param == "compiled" and not scan.is_built():
+        pytest.skip("nothing is compiled here: see docs/dependencies.md, Building")
+    before = scan.is_compiled()
+    scan.choose(compiled=request.param == "compiled")
+    yield
+    scan.choose(compiled=before)
+
+
+def pytest_report_header() -> str:
+    """Which of the two every other test uses."""
+    return f"records are taken apart and rendered by {'compiled code' if scan.is_compiled() else 'Python alone'}"
 
 
 LONGEST = (

@@ -212,6 +212,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _time("drain_ms", 10_000, "time for what is in flight at a stop", 0),
     _time("stall_timeout_ms", 30_000, "a reader that takes nothing for this time is cut"),
     _time("watch_session_ttl_ms", 300_000, "a watch session without a stream is forgotten after this time"),
+    Setting(
+        name="pure",
+        kind=Kind.FLAG,
+        default=False,
+        help="1 = do without the compiled part, which answers the same as the Python beside it, sooner",
+    ),
     _choice("log_format", "auto", "text on a terminal and JSON otherwise, or always one", ("auto", "text", "json")),
     _choice("log_level", "info", "least level that is logged", ("debug", "info", "warning", "error")),
 )

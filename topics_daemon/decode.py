@@ -16,15 +16,25 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from engine import scan
 from engine.commands import Batch, too_many_records
 from engine.errors import Refused, invalid
 from engine.limits import Limits
 from engine.types import ConfigChanges, configured
+from topics_daemon.write_in import (
+    FewIn,
+    FewStrictIn,
+    PublishIn,
+    RecordIn,
+    StrictWriteIn,
+    WriteIn,
+    counted,
+)
 
 T = TypeVar("T")
 W = TypeVar("W", bound="WriteIn")
@@ -44,92 +54,6 @@ RECORD_BYTES_MIN: Final = 10
 """What a record takes in a body, with its comma, at least."""
 OWN_DEPTH: Final = 3
 """Levels of a write body above a record's data: body, records, record. They do not count toward the bound."""
-
-
-class RecordIn(msgspec.Struct, gc=False):
-    """One record as clients send it."""
-
-    data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Raw = Raw()
-    """Empty when there is none (`Raw | None` would not take an object)."""
-
-
-class StrictRecordIn(RecordIn, gc=False, forbid_unknown_fields=True):
-    """The same, failing at what is unknown."""
-
-
-class WriteIn(msgspec.Struct):
-    """The JSON body of a write."""
-
-    records: list[RecordIn]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: Raw = Raw()
-    disable_backpressure: bool = False
-    ack: str | None = None
-    return_seqs: bool = True
-
-
-class StrictWriteIn(WriteIn, forbid_unknown_fields=True):
-    """The same, failing at what is unknown."""
-
-    records: list[StrictRecordIn]  # type: ignore[assignment]  # narrows the element, which the subclass only decodes
-
-
-class _Counted:
-    """How many records more a body may hold that is being decoded."""
-
-    __slots__ = ("left", "most")
-
-    def __init__(self) -> None:
-        self.left = self.most = 0
-
-    def one(self) -> None:
-        """Here is one more; raises the 400 when that is too many."""
-        self.left -= 1
-        if self.left < 0:
-            raise too_many_records(self.most)
-
-
-_counted: Final = _Counted()
-
-
-class FewRecordIn(RecordIn, gc=False):
-    """A record that is counted: of too many no more are decoded than there may be."""
-
-    def __post_init__(self) -> None:
-        _counted.one()
-
-
-class FewStrictRecordIn(StrictRecordIn, gc=False, forbid_unknown_fields=True):
-    """The same, failing at what is unknown."""
-
-    def __post_init__(self) -> None:
-        _counted.one()
-
-
-class FewIn(WriteIn):
-    """A write whose records are counted."""
-
-    records: list[FewRecordIn]  # type: ignore[assignment]  # as below
-
-
-class FewStrictIn(StrictWriteIn, forbid_unknown_fields=True):
-    """The same, failing at what is unknown."""
-
-    records: list[FewStrictRecordIn]  # type: ignore[assignment]  # narrows the element again
-
-
-class PublishIn(StrictWriteIn, kw_only=True, forbid_unknown_fields=True):
-    """A `publish` of a WebSocket: a write body, and what a request says in its head."""
-
-    op: Literal["publish"]
-    topic: str
-    request_id: Raw = Raw()
-    """Empty when there is none."""
 
 
 _NO_META: Final = RecordIn(Raw(b"null")).meta
@@ -326,6 +250,9 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
 
     `node` is the default for records and bodies that name none.
     """
+    found = scan.write(body, limits.nesting, limits.batch_records)
+    if found is not None and (write := _scanned(found, limits, node)) is not None:
+        return write
     if not body.isascii():
         check_utf8(body)
     warnings: list[str] | None = None
@@ -349,8 +276,28 @@ def _bounded(decoder: msgspec.json.Decoder[W], few: msgspec.json.Decoder[F], bod
     millions of them would be refused, but only when all are there."""
     if not _may_hold_more(body, most):
         return decoder.decode(body)
-    _counted.left = _counted.most = most
+    counted.left = counted.most = most
     return few.decode(body)
+
+
+def _scanned(found: scan.Columns, limits: Limits, node: str | None) -> Write | None:
+    """The same from a body that was taken apart already; None where its other members want a second look."""
+    datas, tags, nodes, metas, rest = found
+    batch = Batch(datas, tags=tags, nodes=nodes, metas=metas)
+    if rest is None:
+        if node is not None:
+            _name_nodes(batch, node)
+        return Write(batch)
+    try:
+        read: WriteIn = _STRICT_WRITE.decode(rest)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    assert not read.records, "they were taken out of it"
+    if read.node is None:
+        read.node = node
+    if read.node is not None:
+        _name_nodes(batch, read.node)
+    return _write_with(read, batch, limits, None)
 
 
 def read_publish(message: bytes, records_max: int) -> PublishIn | None:
@@ -366,7 +313,20 @@ def read_publish(message: bytes, records_max: int) -> PublishIn | None:
 
 def write_of(read: WriteIn, limits: Limits, warnings: list[str] | None = None, *, hidden: bool = False) -> Write:
     """What a decoded body asks for; `hidden` says that lone surrogates are hidden in it."""
-    write = _write_of(read, limits, hidden)
+    return _write_with(read, _batch_of(read, limits, hidden), limits, warnings)
+
+
+def _write_with(read: WriteIn, batch: Batch, limits: Limits, warnings: list[str] | None) -> Write:
+    """A write of these records, and what else the body says."""
+    write = Write(batch)
+    if read.idempotency_key is not None:
+        write.key = check_key(read.idempotency_key, limits)
+    if read.ack is not None:
+        if read.ack != "fsync":
+            raise invalid('ack must be "fsync"', "ack")
+        write.ack_fsync = True
+    write.create = read.create
+    write.return_seqs = read.return_seqs
     if read.config is not _NO_CONFIG and (config := _given(read.config)) is not None:
         warnings = warnings or []
         write.config = decode_changes(config, limits, warnings, "config.")
@@ -419,8 +379,8 @@ def _decode_write_leniently(body: bytes, most: int) -> tuple[WriteIn, list[str]]
     return read, warnings
 
 
-def _write_of(read: WriteIn, limits: Limits, hidden: bool) -> Write:
-    """A write out of a decoded body: columns out of records, and what else it says."""
+def _batch_of(read: WriteIn, limits: Limits, hidden: bool) -> Batch:
+    """Columns out of records."""
     records = read.records
     record = records[0] if len(records) == 1 and not hidden and read.node is None else None
     if record is not None and record.tag is None and record.node is None and record.meta is _NO_META:
@@ -428,24 +388,7 @@ def _write_of(read: WriteIn, limits: Limits, hidden: bool) -> Write:
         data = bytes(record.data)
         if len(data) > 2 * limits.nesting:
             check_depth([data], limits)
-        batch = Batch([data])
-    else:
-        batch = _batch_of(read, limits, hidden)
-    write = Write(batch)
-    if read.idempotency_key is not None:
-        write.key = check_key(read.idempotency_key, limits)
-    if read.ack is not None:
-        if read.ack != "fsync":
-            raise invalid('ack must be "fsync"', "ack")
-        write.ack_fsync = True
-    write.create = read.create
-    write.return_seqs = read.return_seqs
-    return write
-
-
-def _batch_of(read: WriteIn, limits: Limits, hidden: bool) -> Batch:
-    """The columns of any batch."""
-    records = read.records
+        return Batch([data])
     datas = [bytes(record.data) for record in records]
     tags: list[str | None] | None = None
     nodes: list[str | None] | None = None
@@ -454,15 +397,22 @@ def _batch_of(read: WriteIn, limits: Limits, hidden: bool) -> Batch:
         if record.tag is not None or record.node is not None or record.meta is not _NO_META:
             tags, nodes, metas = _columns(records)
             break
-    if read.node is not None:
-        nodes = [read.node if node is None else node for node in nodes] if nodes else [read.node] * len(records)
     if hidden:
         datas = [_show(data) for data in datas]
         metas = [None if meta is None else _show(meta) for meta in metas] if metas is not None else None
     check_depth(datas, limits)
     if metas is not None:
         check_depth([meta for meta in metas if meta is not None], limits)
-    return Batch(datas, tags=tags, nodes=nodes, metas=metas)
+    batch = Batch(datas, tags=tags, nodes=nodes, metas=metas)
+    if read.node is not None:
+        _name_nodes(batch, read.node)
+    return batch
+
+
+def _name_nodes(batch: Batch, default: str) -> None:
+    """Give the records that name no node this one."""
+    nodes = batch.nodes
+    batch.nodes = [default if node is None else node for node in nodes] if nodes else [default] * len(batch.datas)
 
 
 def _columns(
@@ -544,6 +494,9 @@ def decode_ndjson(body: bytes, limits: Limits, first: int = 1) -> list[bytes]:
 
     `first` is the number of its first line, for who reads a body in parts.
     """
+    found = scan.lines(body, limits.nesting, limits.batch_records)
+    if found is not None:
+        return found
     check_utf8(body)
     few, most = body, limits.batch_records
     if body.count(b"\n") > most:

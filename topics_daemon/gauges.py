@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from engine import scan
 from engine.core.routers import RouterState
 from engine.delivery import signs
 from engine.queue.events import TimePassed
@@ -66,7 +67,7 @@ def _counter(name: str, text: str, *labels: str) -> Meter:
 
 
 METERS: Final[tuple[Meter, ...]] = (
-    _gauge("build_info", "Always 1; the labels say what runs.", "version", "python", shared=True),
+    _gauge("build_info", "Always 1; the labels say what runs.", "version", "python", "compiled", shared=True),
     _gauge("ready", "Whether a request would succeed.", shared=True),
     _gauge("recovery_progress", "How far the replay of the log is, 0 to 1.", shared=True),
     _gauge("uptime_seconds", "Age of the process.", shared=True),
@@ -214,7 +215,8 @@ def collect(daemon: Daemon, caller: Caller) -> list[Family]:
     page = _Page()
     limited = bool(caller.prefixes)
     core = daemon.core
-    page.put("topics_build_info", 1, version=VERSION, python=platform.python_version())
+    compiled = str(int(scan.is_compiled()))
+    page.put("topics_build_info", 1, version=VERSION, python=platform.python_version(), compiled=compiled)
     healthy = core is not None and daemon.serving and core.read_only is None and not core.commit.stalled
     page.put("topics_ready", int(healthy))
     page.put("topics_recovery_progress", 1.0 if core is not None else round(daemon.progress, 4))

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine import scan
 from engine.clock import OsClock
 from engine.core import Core
 from engine.errors import StoreError
@@ -361,7 +362,9 @@ def run(config: Config, log: Log, reread: Callable[[], Config]) -> int:
     """Run the daemon in this process; returns the exit code. `reread` reads the configuration anew, for SIGHUP."""
     os.umask(0o077)
     raise_file_limit(config, log)
-    log.info("starting", version=VERSION, pid=os.getpid(), data_dir=os.path.abspath(config["data_dir"]))
+    scan.choose(compiled=not config["pure"])
+    where = os.path.abspath(config["data_dir"])
+    log.info("starting", version=VERSION, pid=os.getpid(), data_dir=where, compiled=scan.is_compiled())
     for warning in config.warnings:
         log.warning("configuration", said=warning)
     try:

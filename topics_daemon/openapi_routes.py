@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topics_daemon import decode, openapi_answers
+from topics_daemon import decode, openapi_answers, write_in
 from topics_daemon.routes import asked, cursors, delete, diff, exports, moves, queue, routers, watch
 
 
@@ -185,7 +185,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
             "write: `records` of `{data, tag?, node?, meta?}`, or a value a line, or a text a line; "
             '`idempotency_key`, `create`, `config`, `ack: "fsync"`; `return_seqs=false`'
         ),
-        takes=decode.StrictWriteIn,
+        takes=write_in.StrictWriteIn,
         example=_RECORDS,
         query=_WRITE_QUERY,
         gives={200: openapi_answers.Written, 201: openapi_answers.Written},

@@ -23,7 +23,7 @@ from msgspec import Raw
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from topics_daemon.answers import error_shown, warnings_tail
-from topics_daemon.decode import PublishIn, check_names, decode, read_members, read_publish, write_of
+from topics_daemon.decode import check_names, decode, read_members, read_publish, write_of
 from topics_daemon.exchange import Exchange, Streaming, run
 from topics_daemon.head import Content, Head
 from topics_daemon.keys import Scope
@@ -38,6 +38,7 @@ from topics_daemon.websocket_reading import (
     Subscription,
     named_places,
 )
+from topics_daemon.write_in import PublishIn
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import ROOT, Daemon
+from tests.scan.fuzz import compiler
 from tests.style.sources import tracked
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,31 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = place / "env/lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     (library / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place / "env"
+
+
+def test_the_wheel_holds_what_was_compiled_and_is_as_good_without(installed: Path, tmp_path: Path) -> None:
+    """With a compiler it is used; with none there is another wheel, without a question, and it does the same."""
+    ask = "from engine import scan; import engine.core, topics_daemon.daemon; print(scan.is_compiled())"
+    found = _run(installed / "bin/python3", "-c", ask)
+    assert (found.stdout, found.stderr) == ("True\n" if compiler() is None else "False\n", "")
+    source = installed.parent / "source"
+    build = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CC": "/bin/false"}
+    shutil.rmtree(source / "build", ignore_errors=True)
+    done = subprocess.run(
+        [*build, "--no-build-isolation", "-w", str(tmp_path), str(source)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (wheel,) = tmp_path.glob("*.whl")
+    shutil.unpack_archive(wheel, tmp_path / "there", "zip")
+    assert not list(tmp_path.rglob("*.so"))
+    bare = {"PYTHONPATH": f"{tmp_path / 'there'}{os.pathsep}{sysconfig.get_path('purelib')}"}
+    found = _run(sys.executable, "-S", "-c", ask, **bare)
+    assert (found.stdout, found.stderr) == ("False\n", "")
 
 
 def _run(program: Path | str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

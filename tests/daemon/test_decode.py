@@ -25,6 +25,8 @@ from topics_daemon.decode import (
     write_of,
 )
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 LIMITS = Limits()
 
 HARD = [

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from engine.commands import Batch
 from engine.fragment import cut, node_of, payload_bytes, render, tag_of, ts_of, without_breaks
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 TS = 1_748_450_000_000
 
 HARD = [

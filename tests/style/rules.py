@@ -18,7 +18,19 @@ FUNCTION_LINES_MAX: Final = 70
 """A function fits a screen."""
 
 # The vocabulary is one room of small files that know each other.
-VOCABULARY: Final = ("errors", "limits", "names", "ranges", "types", "commands", "clock", "fs", "version")
+VOCABULARY: Final = (
+    "errors",
+    "limits",
+    "names",
+    "ranges",
+    "types",
+    "commands",
+    "clock",
+    "fs",
+    "version",
+    "scan",
+    "_scan",
+)
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"vocabulary"}),
     frozenset({"engine.fragment", "engine.tagset"}),

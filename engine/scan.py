@@ -1,0 +1,66 @@
+"""The one seam to what is compiled (`_scan.c`), and what stands for it where it is not there (docs/adr/0039).
+
+Each function gives exactly what the Python that calls it would make, or None: "not mine", and Python decides. Where
+there was no compiler when topics was installed, on a platform that is not the one it was compiled for, or where the
+daemon is told to do without (`TOPICS_PURE=1`), nothing is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+try:
+    from engine import _scan as found
+except ImportError:
+    _built: Any = None
+else:
+    _built = found
+
+Texts: TypeAlias = list[str | None] | None
+Metas: TypeAlias = list[bytes | None] | None
+Columns: TypeAlias = tuple[list[bytes], Texts, Texts, Metas, bytes | None]
+"""Datas, tags, nodes and metas as in a `Batch`; and the body with `[]` for its records, where it has other members."""
+Parts: TypeAlias = tuple[bytes, bytes, bytes | None, bytes | None, bytes | None]
+"""Fragments, strides, and the lengths of nodes, metas and tags as in `Rendered`, but bytes instead of arrays."""
+
+
+def _not_mine(*_: object) -> None:
+    """What everything is where nothing is compiled."""
+
+
+write: Callable[[bytes, int, int], Columns | None] = _not_mine
+"""A write body whose values nest at most so deep, with at most so many records."""
+lines: Callable[[bytes, int, int], list[bytes] | None] = _not_mine
+"""The values of an NDJSON body, with the same bounds."""
+render: Callable[[list[bytes], Texts, Texts, Metas, int, int], Parts | None] = _not_mine
+"""Datas, tags, nodes, metas, the first seq, and the ts, as fragments."""
+
+
+def choose(*, compiled: bool) -> None:
+    """Use what is compiled, if it is there, or do without; for the whole process, before it begins to serve."""
+    global write, lines, render
+    if compiled and _built is not None:
+        write, lines, render = _built.write, _built.lines, _built.render
+    else:
+        write = lines = render = _not_mine
+
+
+def use(built: Any) -> None:
+    """Take this for what is compiled (tests compile it in other ways), and use it."""
+    global _built
+    _built = built
+    choose(compiled=True)
+
+
+def is_built() -> bool:
+    """Whether there is something compiled to choose."""
+    return _built is not None
+
+
+def is_compiled() -> bool:
+    """Whether what is compiled is in use."""
+    return write is not _not_mine
+
+
+choose(compiled=True)
