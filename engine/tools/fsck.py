@@ -175,6 +175,8 @@ class Fsck:
         try:
             try:
                 opened = open_store(patch(here(self._fs), []), self._clock, settings, make=False)
+                history = self._history(opened)
+                history.of_start(opened.start.begin, opened.start.bad)
                 replay = Replay(opened, settings)
                 replay.run(lambda part: self._heard("log", part))
             except (StoreDamaged, StoreIOError):
@@ -182,8 +184,6 @@ class Fsck:
                 self.summary.skipped.append("segments: nothing that can be read says which there are")
                 return
             self._every_log_file({slot.topic.id: slot.name for slot in replay.catalog.by_id.values()})
-            history = self._history(opened)
-            history.of_start(opened.start.begin, opened.start.bad)
             history.of_topics(replay.catalog)
             self._count(history)
         finally:
@@ -343,7 +343,9 @@ class Fsck:
 def _gone(begin: Restorable | None) -> dict[int, RangeSet]:
     """By topic id: the seqs of segments that a start would do without."""
     gone: dict[int, RangeSet] = {}
-    for image, _ in begin.snapshot.topics() if begin is not None and begin.lost else ():
+    if begin is None or not begin.lost:
+        return gone
+    for image, _ in begin.snapshot.topics():
         for entry in image.segments:
             if (image.id, entry.first) in begin.lost:
                 gone.setdefault(image.id, RangeSet()).add(entry.first, entry.first + entry.count - 1)

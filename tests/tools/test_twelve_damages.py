@@ -226,3 +226,20 @@ def test_with_both_snapshots_bad_the_log_alone_is_enough_when_it_reaches_back() 
     report, saved = recovered(made, tree)
     assert report.complete
     assert seen(made, saved) == made.whole
+
+
+@pytest.mark.parametrize("refused", [_no_newest, _cut_log], ids=["newest log file missing", "log file cut"])
+def test_fsck_of_a_store_that_a_start_refuses_names_what_else_is_wrong(
+    refused: Callable[[Made], Tree], made: Made
+) -> None:
+    tree = refused(made)
+    gone = [path for path in _files(made, ".data") if path.startswith("topics/")]
+    for path in gone[:1]:
+        tree = put(tree, path, None)
+    bad = next(path for path in _files(made, ".data") if path not in gone[:1] and b"yyyy" in _content(made, path))
+    tree = flip(tree, bad, _content(made, bad).index(b"yyyy"))
+    found, verdict = checked(made, tree)
+    assert verdict == "refuse"
+    files = {one.file for one in damage(found)}
+    assert {gone[0], bad} <= files
+    assert not [one.topic for one in found if one.topic is not None and one.topic.startswith("#")]

@@ -43,13 +43,17 @@ def _check_target(source: str, target: str) -> None:
     if real == old or real.startswith(old + "/") or old.startswith(real + "/"):
         raise Failure(f"{target} is not beside {source}", "invalid_request", "a store is never saved in place")
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Failure(f"{target} is not empty", "not_empty", "give an empty directory, or one that is not there yet")
+        hint = "give an empty directory, or one that is not there yet"
+        if os.path.isdir(f"{target}/wal") and not os.path.exists(f"{target}/STORE"):
+            hint = "it holds what a recovery that did not end has left: remove it, or give another one"
+        raise Failure(f"{target} is not empty", "not_empty", hint)
 
 
 def _recover(session: Session, source: str, target: str | None, values: dict[str, Any]) -> int:
     from engine.clock import OsClock
     from engine.errors import StoreError
     from engine.fs import OsFs
+    from engine.segment.tiers import ColdError
     from engine.tools.cold import without_tier
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery
@@ -79,7 +83,10 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
             finally:
                 new.shut()
     except StoreError as error:
-        raise Failure(str(error), "store_damaged", "nothing was written", exits.FAILED) from error
+        hint = "nothing was written"
+        if isinstance(error.__cause__, ColdError):
+            hint += "; mount the cold tier or say where it is with --cold DIR, or give it up for good with --cold-lost"
+        raise Failure(str(error), "store_damaged", hint, exits.FAILED) from error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise Failure(
