@@ -45,7 +45,8 @@ class Durability(StrEnum):
 
 
 EPHEMERAL: Final = Durability.EPHEMERAL
-"""For the path of a write: a member of an enum costs three times what a global does to reach."""
+FSYNC: Final = Durability.FSYNC
+"""For the paths of writes and acks: a member of an enum costs three times what a global does to reach."""
 
 
 class Reason(StrEnum):

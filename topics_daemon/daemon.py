@@ -314,7 +314,7 @@ class Daemon:
 
     def drain(self, *names: str) -> None:
         """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
-        if not self.drained:
+        if not self.drained and self.engine.catalog.routers.by_name:
             self.engine.catching.check(names)
 
     def reading(self) -> None:

@@ -161,7 +161,7 @@ class Catalog:
 
     def freed(self, slot: Slot) -> None:
         """A topic may take more than before: its routers try again."""
-        if not len(self.routers):
+        if not self.routers.by_name:
             return
         for router in self.routers.of_dest(slot.topic.id):
             source = self.by_id.get(router.source)

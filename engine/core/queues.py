@@ -26,17 +26,17 @@ from engine.core.host import Host
 from engine.core.jobs import outcome
 from engine.core.leaving import StagedAnswer, StagedTake
 from engine.core.moves import MOVE_BYTES, Plan, plan_moves, stage_move
+from engine.core.queue_reads import QueueReads
 from engine.core.refusals import shutting_down
 from engine.core.slot import Slot
 from engine.core.standing import NEVER, Standing, Taker
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, TopicsError, cold_unavailable, topic_not_found
+from engine.errors import Code, Refused, TopicsError, cold_unavailable
 from engine.formats.control import DeleteBody, encode_control_body
-from engine.formats.frame import FrameType
+from engine.formats.frame import DELETE, FrameType
 from engine.limits import MIB
 from engine.queue.cohort import Cohort
 from engine.queue.commands import Ack, Claim, Extend, Nack, Settled
-from engine.queue.dead_letter import check_chain
 from engine.queue.events import (
     Acked,
     DeadLettered,
@@ -50,8 +50,7 @@ from engine.queue.events import (
 from engine.queue.snapshot import LeaseInfo
 from engine.ranges import ranges_of
 from engine.topic.history import NotCached
-from engine.topic.record import find_live
-from engine.types import Durability, TopicConfig
+from engine.types import EPHEMERAL, FSYNC, Durability
 
 if TYPE_CHECKING:
     from engine.core.core import Core
@@ -66,11 +65,11 @@ READS_MAX: Final = 100_000
 """Reads that one decision may need."""
 
 
-class Queues:
+class Queues(QueueReads):
     """All queues of one running store."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        super().__init__(core)
         self._next_lease = 1
         self._last_conn = 0
         self._poked: set[Host] = set()
@@ -84,38 +83,20 @@ class Queues:
         """Give leases the numbers of this start."""
         self._next_lease = (start << 32) + 1
 
-    def check(self, name: str, config: TopicConfig) -> None:
-        """Raise the 400 of a configuration whose dead letters would go round in a circle."""
-        if config.dead_letter is not None:
-            check_chain(name, config.dead_letter, self._dead_letter_of)
-
-    def _dead_letter_of(self, name: str) -> str | None:
-        slot = self._core.catalog.tip.get(name)
-        return None if slot is None else slot.config.dead_letter
-
-    def find(self, name: str) -> tuple[Slot, Host]:
-        """The queue that is meant: 404 for none, 409 for a log."""
-        slot = self._core.catalog.visible.get(name)
-        if slot is None or slot.dropped:
-            raise topic_not_found(name)
-        if slot.host is None:
-            raise Refused(Code.NOT_A_QUEUE, f"topic {name!r} is a log, and has no jobs", {"topic": name, "type": "log"})
-        return slot, slot.host
-
     # -- claims ----------------------------------------------------------------------------------------------------
 
     def claim(self, name: str, claim: Claim, wait_ms: int) -> Waiter:
         """Ask for jobs; the waiter's ticket has the answer, perhaps at once."""
-        slot, host = self.find(name)
-        self._core._check_writable(slot.shard, slot)
+        slot, host = self._writable(name)
         now = self._core.now()
         waiter = Waiter(slot, host, claim, now + (0 if self.closing else wait_ms))
         if host.waiters is None and not slot.config.claim_jitter_ms:
             # Nobody is before it: mostly there is a job, and it never becomes one of those who wait.
             host.as_of(now)
             host.blocked = False
-            if self._deal_fresh(waiter, now):
-                return waiter
+            leased = self._deal_fresh(slot, host, claim, now)
+            if leased is not None:
+                return self._served(waiter, leased)
             self._deal_in_turn(slot, host, [waiter], now)
             if waiter.leased is None and not waiter.ticket.done:
                 self._join(waiter, now)
@@ -125,22 +106,44 @@ class Queues:
             self._serve(host, slot, now)
         return waiter
 
-    def _deal_fresh(self, waiter: Waiter, now: int) -> bool:
-        """Deal what nearly every claim gets, where that needs no frame and no read: as `_deal` would, but at once."""
-        config, queue = waiter.slot.config, waiter.host.queue
-        if config.leases_durable:
-            return False
-        try:
-            leased = queue.claim_fresh(waiter.claim, config, now, self._next_lease)
-        except NotCached:
-            return False
-        if leased is None:
-            return False
-        self._next_lease += len(leased.jobs)
-        queue.apply(leased)
+    def claim_at_once(self, name: str, claim: Claim) -> ClaimAnswer | None:
+        """What `claim` gives to nearly everybody, where nothing has to be waited for or read; None where it is to be
+        asked. Nobody has to be waked by it. Who cannot be given it after all takes a waiter (`hold`)."""
+        slot, host = self._writable(name)
+        if host.waiters is not None or slot.config.claim_jitter_ms:
+            return None
+        now = self._core.now()
+        queue = host.as_of(now)
+        host.blocked = False
+        leased = self._deal_fresh(slot, host, claim, now)
+        return None if leased is None else ClaimAnswer(leased, queue.live - queue.in_flight - queue.delayed)
+
+    def hold(self, name: str, claim: Claim, given: ClaimAnswer) -> Waiter:
+        """The waiter that stands for what was given at once."""
+        assert given.leased is not None, "there are jobs"
+        slot, host = self.find(name)
+        return self._served(Waiter(slot, host, claim, 0), given.leased)
+
+    @staticmethod
+    def _served(waiter: Waiter, leased: Leased) -> Waiter:
         waiter.leased = leased
-        waiter.ticket.complete(ClaimAnswer(leased, queue.ready))
-        return True
+        waiter.ticket.complete(ClaimAnswer(leased, max(waiter.host.queue.ready, 0)))
+        return waiter
+
+    def _deal_fresh(self, slot: Slot, host: Host, claim: Claim, now: int) -> Leased | None:
+        """Deal what nearly every claim gets, where that needs no frame and no read: as `_deal` would, but at once."""
+        config = slot.config
+        if config.leases_durable:
+            return None
+        queue = host.queue
+        try:
+            leased = queue.claim_fresh(claim, config, now, self._next_lease)
+        except NotCached:
+            return None
+        if leased is not None:
+            self._next_lease += len(leased.jobs)
+            queue.apply(leased)
+        return leased
 
     @property
     def waited_for(self) -> bool:
@@ -197,8 +200,7 @@ class Queues:
 
         Raises what a claim raises.
         """
-        slot, host = self.find(name)
-        self._core._check_writable(slot.shard, slot)
+        slot, host = self._writable(name)
         if self.closing:
             raise shutting_down()
         self._last_conn += 1
@@ -253,15 +255,13 @@ class Queues:
                 continue
             waiter = standing.waiter = Waiter(standing.slot, host, claim, NEVER)
             waiter.ticket.on_done = standing.answered
-            if host.waiters or standing.slot.config.claim_jitter_ms or not self._deal_fresh(waiter, now):
+            leased = None
+            if not host.waiters and not standing.slot.config.claim_jitter_ms:
+                leased = self._deal_fresh(standing.slot, host, claim, now)
+            if leased is None:
                 self._join(waiter, now)
-
-    def records(self, name: str, leased: Leased) -> list[bytes | None]:
-        """The records of a claim's jobs, in their order; None for one that is gone again by now. Raises `NotCached`."""
-        topic, jobs = self._core.catalog.reader(name).topic, leased.jobs
-        now = self._core.now() if topic.config.ttl_ms else 0
-        seqs = range(jobs[0][0], jobs[-1][0] + 1) if leased.fresh else [seq for seq, _ in jobs]
-        return find_live(topic, seqs, now)
+            else:
+                self._served(waiter, leased)
 
     # -- serving those who wait ------------------------------------------------------------------------------------
 
@@ -343,15 +343,6 @@ class Queues:
             for waiter in group:
                 if waiter.leased is None:
                     waiter.ticket.fail(failure)
-
-    def _why_not(self, slot: Slot) -> TopicsError | None:
-        if slot.dropped:
-            return topic_not_found(slot.name)
-        try:
-            self._core._check_writable(slot.shard, slot)
-        except TopicsError as error:
-            return error
-        return None
 
     def _answer_late(self, host: Host, now: int) -> None:
         """Take out who is served, and who has waited long enough for nothing."""
@@ -498,7 +489,7 @@ class Queues:
     def _command(self, name: str, act: Callable[[Ticket[Any], str, Any], bool], command: Any) -> Ticket[SettleAnswer]:
         core = self._core
         ticket: Ticket[SettleAnswer] = Ticket()
-        if core.parking.blocks(name):
+        if core.parking.entries and core.parking.blocks(name):
             self.find(name)
         elif act(ticket, name, command):
             return ticket
@@ -506,14 +497,18 @@ class Queues:
         return ticket
 
     def _begin(self, name: str) -> tuple[Slot, Host, int]:
-        slot, host = self.find(name)
-        self._core._check_writable(slot.shard, slot)
-        return slot, host, self._now(host)
+        slot, host = self._writable(name)
+        now = self._core.now()
+        host.as_of(now)
+        if host.waiters is not None:
+            self._stale = True
+        return slot, host, now
 
     @staticmethod
     def _settled(host: Host, settled: Settled, deadline: int = 0) -> SettleAnswer:
         queue = host.queue
-        return SettleAnswer(settled.seqs, settled.skipped, max(queue.ready, 0), queue.in_flight, deadline)
+        ready = queue.live - queue.in_flight - queue.delayed
+        return SettleAnswer(settled.seqs, settled.skipped, max(ready, 0), queue.in_flight, deadline)
 
     def _nothing(self, slot: Slot, settled: Settled, ticket: Ticket[Any], answer: Callable[[], SettleAnswer]) -> bool:
         """No seq counted: that is the answer, once what it speaks of is so."""
@@ -534,7 +529,7 @@ class Queues:
         seqs = event.seqs
         ranges = [(seqs[0], seqs[0])] if len(seqs) == 1 else ranges_of(seqs)
         logged = ranges
-        if slot.config.durability is Durability.EPHEMERAL:
+        if slot.config.durability is EPHEMERAL:
             logged = [(first, min(last, slot.logged)) for first, last in ranges if first <= slot.logged]
         change = StagedTake(slot, ticket, event, ranges, answer)
         if not logged:
@@ -544,9 +539,9 @@ class Queues:
         body = encode_control_body(DeleteBody(ranges=logged, acked=True))
         if not core.wal.room(slot.shard, len(body), True) and not core._room(slot.shard, len(body), control=True):
             return False
-        end = core.wal.stage(slot.shard, FrameType.DELETE, 0, 0, slot.topic.id, 0, now, body)
+        end = core.wal.stage(slot.shard, DELETE, 0, 0, slot.topic.id, 0, now, body)
         host.queue.stage(event)
-        core.commit.add(change, end, sync=slot.config.durability is Durability.FSYNC)
+        core.commit.add(change, end, sync=slot.config.durability is FSYNC)
         core._time_is_fresh = True  # for the rest of the group, as after a write
         return True
 

@@ -93,7 +93,8 @@ class FrameType(IntEnum):
 
 
 APPEND: Final = FrameType.APPEND
-"""For the path of a write, as `engine.types.EPHEMERAL`."""
+DELETE: Final = FrameType.DELETE
+"""For the path of a write and of an ack, as `engine.types.EPHEMERAL`."""
 
 
 class FrameHeader(NamedTuple):

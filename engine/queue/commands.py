@@ -58,7 +58,9 @@ class Ack(msgspec.Struct, frozen=True):
     lease_ids: list[int] | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        count, lease_ids = len(self.seqs), self.lease_ids
+        if not (count == 1 and self.node and self.node.isascii() and lease_ids is not None and len(lease_ids) == 1):
+            _check(self)
 
 
 class Nack(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,7 @@ from engine.queue.events import (
 )
 from engine.queue.job import Job, Phase, seq_of
 from engine.queue.ready import Ready
+from engine.queue.run import Run
 from engine.queue.state import State
 from engine.queue.trail import Delivery, End, deliveries_of, extended
 from engine.types import U64_MAX, TopicConfig
@@ -306,7 +307,8 @@ class Queue(State):
 
     def ack(self, command: Ack, now: int) -> Settled:
         """The holder is done with jobs: they are to be deleted, which the host logs (rule 4)."""
-        self.pass_time(now)
+        if now > self.now_ms:
+            self.pass_time(now)
         if self._is_held_as_claimed(command):
             return Settled(Acked(now, tuple(command.seqs)), None, command.seqs, [], False)
         good, skipped, waits = self._sort(command, now, Skip.GONE)
@@ -422,14 +424,15 @@ class Queue(State):
         """Whether all of these are the holder's, first leases of one run: what `_sort` would say in the end of nearly
         every ack, at a fraction of its cost."""
         seqs, lease_ids = command.seqs, command.lease_ids
+        if len(seqs) == 1:
+            seq = seqs[0]
+            one = self._known.get(seq)
+            if type(one) is not Run or one.node != command.node or seq in self._leaving:
+                return False
+            return (lease_ids is None or lease_ids[0] - seq == one.shift) and self._jobs.all_live(seq, seq)
         run = self._run_of(seqs)
         if run is None or run.node != command.node:
             return False
-        if len(seqs) == 1:
-            seq = seqs[0]
-            if (lease_ids is not None and lease_ids[0] - seq != run.shift) or seq in self._leaving:
-                return False
-            return self._jobs.all_live(seq, seq)
         if lease_ids is not None and list(map(sub, lease_ids, seqs)).count(run.shift) < len(seqs):
             return False
         return self._leaving.isdisjoint(seqs) and self._jobs.all_live(min(seqs), max(seqs))

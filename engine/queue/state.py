@@ -160,8 +160,8 @@ class State:
     def apply(self, event: Event) -> None:
         """Let the event happen. `Acked` and `DeadLettered` come before the topic's own change, the rest after it."""
         kind = type(event)
-        if kind not in _TIMELESS:
-            self.pass_time(event.at)  # type: ignore[union-attr]  # all others have one
+        if kind not in _TIMELESS and (at := event.at) > self.now_ms:  # type: ignore[union-attr]  # all others have one
+            self.pass_time(at)
         _APPLY[kind](self, event)
 
     def pass_time(self, now: int) -> None:
@@ -204,7 +204,7 @@ class State:
         node = intern(event.node)  # Leases of one worker share one string, whoever parsed it how often.
         jobs = event.jobs
         if event.fresh:
-            runs = [(jobs[0][0], jobs[-1][0])]
+            due = [self._lease_run(event, jobs[0][0], jobs[-1][0], event.lease_id, node)]
         else:
             seqs = [seq for seq, _ in jobs]
             first_time = [deliveries for _, deliveries in jobs].count(1) == len(seqs)
@@ -212,7 +212,7 @@ class State:
             for first, last in runs:
                 if not self._jobs.all_live(first, last):
                     runs = []
-        due = self._lease_runs(event, runs, node) if runs else self._lease_each(event, node)
+            due = self._lease_runs(event, runs, node) if runs else self._lease_each(event, node)
         self._timers.push(due, self.in_flight + self.delayed)
         self._repeat = event.repeat
         if event.passed > self._ready.cursor:
@@ -222,19 +222,23 @@ class State:
         """Lease jobs that were never delivered before; returns the keys of what is to be waited for."""
         lease_id, keys = event.lease_id, []
         for first, last in runs:
-            due, count = event.deadline << 64 | first, last - first + 1
-            run = Run(due, last, lease_id - first, node, event.at, event.conn, count)
-            if count == 1:
-                self._known[first] = run
-            else:
-                self._known.update(dict.fromkeys(run.seqs, run))
-            if event.conn:
-                self._hold(event.conn, run.seqs)
-            else:
-                self.in_flight += count
-            lease_id += count
-            keys.append(due)
+            keys.append(self._lease_run(event, first, last, lease_id, node))
+            lease_id += last - first + 1
         return keys
+
+    def _lease_run(self, event: Leased, first: int, last: int, lease_id: int, node: str) -> int:
+        """The same for those that lie in a row."""
+        due, count, conn = event.deadline << 64 | first, last - first + 1, event.conn
+        run = Run(due, last, lease_id - first, node, event.at, conn, count)
+        if count == 1:
+            self._known[first] = run
+        else:
+            self._known.update(dict.fromkeys(run.seqs, run))
+        if conn:
+            self._hold(conn, run.seqs)
+        else:
+            self.in_flight += count
+        return due
 
     def _lease_each(self, event: Leased, node: str) -> list[int]:
         """The same for any jobs, one by one; those that are gone are passed over."""
@@ -431,15 +435,19 @@ class State:
 
     def _gone(self, seqs: Sequence[int]) -> int:
         """Jobs leave; returns how many of them had not left before."""
-        run = self._run_of(seqs) if seqs else None
-        if run is not None:
-            count = len(seqs)
-            deque(map(self._known.pop, seqs), 0)
+        count = len(seqs)
+        run = self._known.get(seqs[0]) if count == 1 else self._run_of(seqs) if seqs else None
+        if type(run) is Run:
+            if count == 1:
+                del self._known[seqs[0]]
+            else:
+                deque(map(self._known.pop, seqs), 0)
             if run.conn:
                 self._let_go(run.conn, seqs)
             else:
                 self.in_flight -= count
-            self._shrink(run, seqs)
+            if run.left > 1 or self._headless:
+                self._shrink(run, seqs)
         else:
             count = sum(self._forget(seq) or self._jobs.is_live(seq) for seq in seqs)
         self._leaving.difference_update(seqs)

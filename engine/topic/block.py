@@ -416,12 +416,15 @@ class Block:
         if count <= 0:
             return 0
         width = len(str(self.first_ts))
-        if width == len(str(self.last_ts)):
+        if self.first_ts == self.last_ts or width == len(str(self.last_ts)):
             times = count * width
         else:
             times = sum(digits(self.ts_at(index)) for index in range(start, stop))
+        bounds = self.whole()[1]
+        if count == 1 and self.node_lens is None and self.meta_lens is None and self.tag_lens is None:
+            return bounds[stop] - bounds[start] - _COUNTED_FIXED - len(str(self.first_seq + start)) - times
         lens = (self.node_lens, self.meta_lens, self.tag_lens)
-        return counted_between(self.first_seq, self.whole()[1], lens, start, stop) - times
+        return counted_between(self.first_seq, bounds, lens, start, stop) - times
 
     def node_part(self, index: int) -> bytes:
         """The bytes `"$node":"n",` of a record, empty when it has none."""

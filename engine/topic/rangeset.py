@@ -60,6 +60,16 @@ class RangeSet:
             return
         left = bisect_left(ends, first - 1 if first else 0)
         right = bisect_right(starts, last + 1)
+        if right - left == 1:
+            if first < starts[left]:
+                starts[left] = first
+            if last > ends[left]:
+                ends[left] = last
+            return
+        if left == right:
+            starts.insert(left, first)
+            ends.insert(left, last)
+            return
         if left < right:
             first = min(first, starts[left])
             last = max(last, ends[right - 1])

@@ -40,6 +40,8 @@ def find_live(topic: Topic, seqs: Sequence[int], now_ms: int) -> list[bytes | No
     """
     tail, wanted = topic.tail, len(seqs)
     earliest = topic.at(now_ms).earliest_seq if topic.config.ttl_ms else topic.earliest_seq
+    if wanted == 1:
+        return [_find_one(topic, seqs[0]) if earliest <= seqs[0] <= topic.head else None]
     found: list[bytes | None] = []
     while (done := len(found)) < wanted:
         seq = seqs[done]
@@ -53,13 +55,42 @@ def find_live(topic: Topic, seqs: Sequence[int], now_ms: int) -> list[bytes | No
         data, bounds = part.whole()
         begin = bounds[index]
         count = _follow_each_other(seqs, done, min(last - seq + 1, part.count - index))
-        if count == 1:
-            found.append(bytes(data[begin : bounds[index + 1] - 1]))
-            continue
         text = bytes(data[begin : bounds[index + count] - 1])
         edges = bounds[index : index + count + 1]
         found += [text[start - begin : end - begin - 1] for start, end in pairwise(edges)]
     return found
+
+
+def find_run(topic: Topic, first: int, last: int, now_ms: int) -> tuple[bytes, list[int]] | None:
+    """The fragments of some records in a row as they lie there, a comma between two, and where each of them begins.
+
+    None where they do not lie together, or some are not live at `now_ms`. Raises `NotCached`.
+    """
+    earliest = topic.at(now_ms).earliest_seq if topic.config.ttl_ms else topic.earliest_seq
+    if not earliest <= first <= last <= topic.head or topic.live_until(first, last) < last:
+        return None
+    tail, count = topic.tail, last - first + 1
+    block = tail.block_of(first)
+    assert block is not None, "what is live lies in a block"
+    part, index = tail.at(block, first - block.first_seq)
+    if index + count > part.count:
+        return None
+    data, bounds = part.whole()
+    begin = bounds[index]
+    starts = [start - begin for start in bounds[index : index + count]]
+    return bytes(data[begin : bounds[index + count] - 1]), starts
+
+
+def _find_one(topic: Topic, seq: int) -> bytes | None:
+    """The fragment of a record between the first live one and the head; None where it is not live."""
+    if topic.live_until(seq, seq) < seq:
+        return None
+    tail = topic.tail
+    block = tail.block_of(seq)
+    assert block is not None, "what is live lies in a block"
+    part, index = tail.at(block, seq - block.first_seq)
+    data, bounds = part.whole()
+    return bytes(data[bounds[index] : bounds[index + 1] - 1])
 
 
 def _follow_each_other(seqs: Sequence[int], start: int, most: int) -> int:

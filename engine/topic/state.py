@@ -157,7 +157,7 @@ class Topic:
         """Records vanish because somebody asked; returns how many of `ranges` were live."""
         if self._ages:
             self.expire(ts)
-        removed, has_ghosts, is_whole = 0, self._ghosts is not _NO_GHOSTS, not self._gaps
+        removed, has_ghosts, is_whole = 0, self._ghosts is not _NO_GHOSTS, self._gaps is _NO_GAPS or not self._gaps
         for first, last in ranges:
             if has_ghosts:
                 self._ghosts.delete(first, last)

@@ -118,10 +118,11 @@ class Tail:
 
     def block_of(self, seq: int) -> Block | None:
         """The block that holds `seq`, or None."""
-        index = self.locate(seq)
-        if index == len(self.blocks) or self.blocks[index].first_seq > seq:
+        index = bisect_right(self._firsts, seq) - 1
+        if index < 0:
             return None
-        return self.blocks[index]
+        block = self.blocks[index]
+        return block if seq < block.first_seq + block.count else None
 
     def first_since(self, ts: int) -> int:
         """The index of the first block that has a record with `$ts ≥ ts`."""

@@ -9,7 +9,7 @@ import pytest
 
 from engine.queue.events import Leased
 from engine.queue.job import lease_text
-from topics_daemon.claimed import claimed_entries
+from topics_daemon.claimed import claimed_entries, claimed_run
 
 LEASE = (77 << 32) + 0xFE
 DEADLINE = 1_750_000_030_000
@@ -46,6 +46,18 @@ def test_a_run_is_written_as_its_jobs_one_by_one(run: Run) -> None:
         lease = b'"lease_id":"%b","deadline":%d,"deliveries":1,' % (lease_text(LEASE + number).encode(), DEADLINE)
         assert entry.replace(lease, b"", 1) == record
         assert list(json.loads(entry))[:5] == ["$seq", "lease_id", "deadline", "deliveries", "$ts"]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_a_run_out_of_one_text_is_what_its_jobs_are_one_by_one(run: Run) -> None:
+    records, leased = run.records(), run.leased(fresh=True)
+    text = b",".join(record for record in records if record is not None)
+    starts = [text.index(b'{"$seq":%d,' % seq) for seq in range(run.first, run.last + 1)]
+    whole = claimed_run(text, starts, leased)
+    if len(str(run.first)) != len(str(run.last)):
+        assert whole is None
+    else:
+        assert whole == b",".join(claimed_entries(records, leased))
 
 
 @pytest.mark.parametrize("fresh", [True, False])

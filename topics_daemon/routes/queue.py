@@ -25,7 +25,7 @@ from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
 from topics_daemon.answers import OK_JSON, json_answer, list_answer, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
-from topics_daemon.claimed import claimed_entries
+from topics_daemon.claimed import claimed_entries, claimed_run
 from topics_daemon.decode import check_names, decode, decode_flat, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
@@ -197,15 +197,20 @@ class ClaimExchange(LongPoll):
 
 def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str], started_ns: int) -> bytes:
     """The answer of a claim. Raises `NotCached`."""
-    leased = given.leased
-    entries: list[bytes] = []
+    leased, claimed, count = given.leased, b"", 0
     if leased is not None:
         daemon.reading()
-        entries = claimed_entries(daemon.engine.queues.records(head.name, leased), leased)
+        queues = daemon.engine.queues
+        run = queues.run(head.name, leased) if len(leased.jobs) > 1 else None
+        if run is not None and (text := claimed_run(*run, leased)) is not None:
+            claimed, count = text, len(leased.jobs)
+        else:
+            entries = claimed_entries(queues.records(head.name, leased), leased)
+            claimed, count = b",".join(entries), len(entries)
     body = b'{"topic":"%b","claimed":[%b],"count":%d,"ready":%d%b,"performance":{"server_total_ms":%.3f}}' % (
         head.name_bytes,
-        b",".join(entries),
-        len(entries),
+        claimed,
+        count,
         given.ready,
         warnings_tail(warnings) if warnings else b"",
         (time.perf_counter_ns() - started_ns) / 1e6,
@@ -243,16 +248,22 @@ def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
     wanted, wait_ms = known or _read_claim(daemon, head, body, warnings)
     daemon.drain(head.name)
     queues = daemon.engine.queues
-    waiter = queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
+    waiter = None
+    given = queues.claim_at_once(head.name, wanted)
+    if given is None:
+        waiter = queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
+        if queues.waited_for or daemon.engine.wal.has_staged:
+            daemon.wake()  # for those who wait until a lease is over, or for moves to the dead letters
+        given = waiter.ticket.result
     daemon.touch(head.name)
-    if queues.waited_for or daemon.engine.wal.has_staged:
-        daemon.wake()  # for those who wait until a lease is over, or for moves to the dead letters
-    given = waiter.ticket.result
     if given is not None and not connection.is_gone():
         try:
             return _claimed(daemon, head, given, warnings, started_ns)
         except (NotCached, TopicsError):
             pass  # The exchange asks again: it can wait, and gives the leases back where they are of no use.
+    if waiter is None:
+        assert given is not None, "there is one of the two"
+        waiter = queues.hold(head.name, wanted, given)
     ClaimExchange(daemon, connection, head, waiter, warnings, started_ns)
     return None
 
@@ -331,7 +342,9 @@ def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     read = _read(daemon, head, _SETTLE, body, warnings)
     leases = None if read.lease_ids is None else parse_leases(read.lease_ids)
     ticket = daemon.engine.queues.ack(head.name, Ack(read.node, read.seqs, leases))
-    _follow(daemon, connection, head, ticket, b"acked", warnings, started_ns)
+    exchange = SettleExchange(connection, head, started_ns)
+    exchange.done, exchange.warnings = b"acked", warnings
+    daemon.follow(ticket, exchange.answered)
 
 
 def nack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
