@@ -241,6 +241,7 @@ def test_a_dry_run_of_set_shows_what_would_change(shared: Daemon, topic: str) ->
     assert "config.cap_records\t7\n" in shared.ok("info", topic).decode()
 
 
+@pytest.mark.slow
 def test_help_is_a_word_too_and_lists_whole_summaries(shared: Daemon) -> None:
     assert shared.ok("help") == shared.ok("--help")
     assert shared.ok("help", "write") == shared.ok("write", "--help")

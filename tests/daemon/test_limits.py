@@ -376,6 +376,7 @@ def test_S22_pins_are_counted_and_one_that_goes_makes_room() -> None:
         assert pin().status == 201
 
 
+@pytest.mark.slow
 def test_S06_S22_one_address_cannot_have_all_connections() -> None:
     with daemon_process("--max-connections", "8", "--max-connections-per-peer", "3") as running:
 

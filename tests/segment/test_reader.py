@@ -29,6 +29,7 @@ from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(samples(), st.booleans())
 def test_any_runs_with_holes_read_back_as_they_were(sample: Sample, piece: bool) -> None:

@@ -27,10 +27,11 @@ SEED = 20
 SEQUENCES_DRAWN = 80
 
 
-@pytest.mark.parametrize(("place", "name"), enumerate(scenario.name for scenario in SCENARIOS))
-def test_scenario_survives_its_crashes(place: int, name: str) -> None:
+@pytest.mark.parametrize("name", [scenario.name for scenario in SCENARIOS])
+def test_scenario_survives_its_crashes(name: str) -> None:
     scenario = BY_NAME[name]
-    run(scenario, scenario.lags[place % len(scenario.lags)], SLICE, Tally(), seed=SEED)
+    # One of its lags, each of which is taken by some scenarios.
+    run(scenario, random.Random(name).choice(scenario.lags), SLICE, Tally(), seed=SEED)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
