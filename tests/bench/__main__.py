@@ -19,6 +19,7 @@ from tests.bench import (
     report,
     rows_beside,
     rows_bulk,
+    rows_held,
     rows_history,
     rows_http,
     rows_ladder,
@@ -88,6 +89,8 @@ def measured(options: argparse.Namespace) -> Iterator[Row]:
         yield from rows_beside.run_stalled(plan)
     if picked("hostile client beside"):
         yield from rows_beside.run_hostile(plan)
+    if picked("loop held"):
+        yield from rows_held.run(plan)
     if picked("sustained"):
         yield from rows_history.run_sustained(options.sustained, plan)
 

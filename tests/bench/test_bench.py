@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import report, servers
+from tests.bench import report, rows_held, servers
 from tests.bench.figures import Row, Spread, Turn, by_chance, spread_of
 from tests.bench.floor import answer_of, request_length
 from tests.bench.load import pump_turn
@@ -114,3 +114,22 @@ def test_pairs_differ_by_chance_as_often_as_their_sides_could_be_swapped() -> No
     assert by_chance([2.0, 0.5]) == 1.0
     assert by_chance([1.1, 1.3, 0.9]) == 6 / 8
     assert by_chance([1.0, 1.0]) == 1.0
+
+
+@pytest.mark.slow
+def test_what_a_request_holds_of_the_loop_is_noted(tmp_path: Path) -> None:
+    out = tmp_path / "rounds"
+    server = servers.spawn_topicsd(tmp_path / "daemon", held=out)
+    try:
+        large, *_ = rows_held.requests()
+        assert rows_held.rounds_of(server, large, out) > rows_held.rounds_of(
+            server, rows_held.Asked("health", "GET", "/v0/health"), out
+        )
+    finally:
+        server.stop()
+
+
+def test_the_dearest_requests_have_names_of_their_own() -> None:
+    names = [asked.name for asked in rows_held.requests()]
+    assert len(set(names)) == len(names) > 30
+    assert {asked.is_small for asked in rows_held.requests()} == {True, False}
