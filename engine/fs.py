@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
@@ -294,17 +294,25 @@ def write_whole(fs: Fs, handle: int, buffers: Sequence[bytes | memoryview], offs
             pending[0] = pending[0][wrote:]
 
 
+def write_new(fs: Fs, path: str, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file that is not there, and sync what it holds; not its name."""
+    handle = fs.open(path, OpenMode.CREATE)
+    try:
+        offset = 0
+        for piece in pieces:
+            write_whole(fs, handle, (piece,), offset)
+            offset += len(piece)
+        fs.fdatasync(handle)
+    finally:
+        fs.close(handle)
+
+
 def replace_file(fs: Fs, path: str, content: bytes) -> None:
     """Replace a small file whole or not at all, and durably: temporary file, sync, rename, sync of the directory."""
     temporary = path + ".tmp"
     if fs.exists(temporary):
         fs.unlink(temporary)
-    handle = fs.open(temporary, OpenMode.CREATE)
-    try:
-        write_whole(fs, handle, (content,), 0)
-        fs.fdatasync(handle)
-    finally:
-        fs.close(handle)
+    write_new(fs, temporary, (content,))
     fs.rename(temporary, path)
     fs.fsync_dir(path.rpartition("/")[0])
 

@@ -23,7 +23,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, parse_file_header
 from engine.formats.manifest import LOCK_PATH, STORE_PATH, BadMeta, StoreInfo, decode_meta, encode_meta
-from engine.fs import Fs, OpenMode, Space, read_file, replace_file, write_whole
+from engine.fs import Fs, OpenMode, Space, read_file, replace_file, write_new
 from engine.segment.segment import TOPICS_DIR
 from engine.segment.write import remove_empty
 
@@ -171,15 +171,7 @@ class LocalSegmentStore:
         self._make(temporary.rpartition("/")[0])
         if fs.exists(temporary):
             fs.unlink(temporary)
-        handle = fs.open(temporary, OpenMode.CREATE)
-        try:
-            offset = 0
-            for piece in pieces:
-                write_whole(fs, handle, (piece,), offset)
-                offset += len(piece)
-            fs.fdatasync(handle)
-        finally:
-            fs.close(handle)
+        write_new(fs, temporary, pieces)
 
     def _make(self, directory: str) -> None:
         """Make a directory and those above it, durably."""

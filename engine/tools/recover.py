@@ -25,7 +25,7 @@ from engine.core.salvage import Salvage
 from engine.core.slot import Slot
 from engine.formats.control import GapBody, decode_control_body
 from engine.formats.frame import FrameType, seed_of
-from engine.fs import Fs, OpenMode, write_whole
+from engine.fs import Fs, OpenMode, write_new
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
 from engine.store.recovery import Frame, OpenedStore, open_store
@@ -311,7 +311,7 @@ class Recovery:
         for number, (topic, lines) in enumerate(sorted(self._lines.items()), 1):
             name = f"doubtful-{number}.ndjson"
             content = b"".join(line.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for line in lines)
-            _put(target, f"{LOST_DIR}/{name}", [content])
+            write_new(target, f"{LOST_DIR}/{name}", [content])
             why = f"records of topic {topic} that a lost delete may have taken"
             digest = xxh3_128_hexdigest(content)
             self.report.kept.append(
@@ -339,7 +339,7 @@ class Recovery:
                     at += len(part)
                     yield part
 
-            _put(target, to, parts())
+            write_new(target, to, parts())
         except OSError as error:
             self.report.notes.append(f"{path}: the bad bytes could not be copied: {error}")
             return None
@@ -348,25 +348,13 @@ class Recovery:
         return size, digest.hexdigest()
 
 
-def _put(target: Fs, path: str, parts: Iterator[bytes] | list[bytes]) -> None:
-    handle = target.open(path, OpenMode.CREATE)
-    try:
-        offset = 0
-        for part in parts:
-            write_whole(target, handle, (part,), offset)
-            offset += len(part)
-        target.fdatasync(handle)
-    finally:
-        target.close(handle)
-
-
 def put_report(target: Fs, report: Report, text: str) -> None:
     """Write the report beside the store, as JSON and as text."""
     if not target.exists(LOST_DIR):
         target.mkdir(LOST_DIR)
         target.fsync_dir("")
-    _put(target, f"{LOST_DIR}/report.json", [msgspec.json.format(msgspec.json.encode(report)) + b"\n"])
-    _put(target, f"{LOST_DIR}/report.txt", [text.encode()])
+    write_new(target, f"{LOST_DIR}/report.json", [msgspec.json.format(msgspec.json.encode(report)) + b"\n"])
+    write_new(target, f"{LOST_DIR}/report.txt", [text.encode()])
     target.fsync_dir(LOST_DIR)
 
 

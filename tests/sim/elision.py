@@ -31,7 +31,7 @@ BUCKET = Path(__file__).with_name("bucket.py")
 """What syncs there is a server's business and nobody's to take away."""
 
 ARGUED: dict[str, str] = {
-    "fs.py:replace_file:fsync_dir@12 < wal/prepare.py:run": (
+    "fs.py:replace_file:fsync_dir@7 < wal/prepare.py:run": (
         "MANIFEST is a witness of damage, not a source of truth: after a power failure an older one names an older or "
         "shorter newest file, and everything is still found through the directory, whose entries are synced before the "
         "file is used. Without this sync a file that vanishes *and* a power failure before the next MANIFEST would go "
@@ -50,7 +50,7 @@ ARGUED: dict[str, str] = {
         "it a power failure right after that error could bring the snapshot back without them, and the start would go "
         "back to the older one: two faults, which the simulator does not combine."
     ),
-    "fs.py:replace_file:fsync_dir@12 < segment/tiers.py:__init__": (
+    "fs.py:replace_file:fsync_dir@7 < segment/tiers.py:__init__": (
         "STORE is written into an empty tier by the job that then makes topics/ there, and syncs the same directory "
         "for it before anything lies in it (`_make`)."
     ),
@@ -62,6 +62,13 @@ ARGUED: dict[str, str] = {
         "A work that vanishes in a power failure is that of a process that ended there: what else it has put is no "
         "topic's, and swept away by its names. Others that make a file need the sync: who owns what is said by it."
     ),
+    "segment/tiers.py:_make:fsync_dir@7 < move/export.py:put_offer": (
+        "The export lies in the same directories, which were synced with it; this place was opened anew and does not "
+        "know that."
+    ),
+    "segment/tiers.py:_make:fsync_dir@7 < move/export.py:take": (
+        "OFFER lies in the same directory, durably, before anybody can take it."
+    ),
     "segment/write.py:__init__:fsync_dir": (
         "meta/ is made with the store, and synced then; only a directory that somebody else makes a store of lacks it."
     ),
@@ -69,15 +76,18 @@ ARGUED: dict[str, str] = {
         "What is set aside in quarantine/ is evidence for people; no state depends on it. The sync keeps that evidence "
         "through a power failure right after the recovery."
     ),
-    "fs.py:replace_file:fdatasync@8 < tools/rebuild.py:_finish:from@7": (
+    "fs.py:write_new:fdatasync@8 < fs.py:replace_file:from@5 < tools/rebuild.py:_finish:from@7": (
         "A LOCK that does not check counts as a power failure, and that takes nothing of a new store, all of which is "
         "synced and whose log is empty."
     ),
-    "fs.py:replace_file:fsync_dir@12 < tools/rebuild.py:_finish:from@7": (
+    "fs.py:replace_file:fsync_dir@7 < tools/rebuild.py:_finish:from@7": (
         "LOCK lies in the root, which STORE syncs next; without LOCK see the line above."
     ),
-    "fs.py:replace_file:fsync_dir@12 < checkpoint/pin.py": (
+    "fs.py:replace_file:fsync_dir@7 < checkpoint/pin.py": (
         "Pins do not outlive the process that made them: a start removes what it finds of them."
+    ),
+    "fs.py:write_new:fdatasync@8 < tools/recover.py:put_report:from@6": (
+        "report.txt says in words what report.json does, which is synced right before it."
     ),
     "tools/backup.py:back_up:fsync_dir@25": (
         "The manifest lies in the root, which is synced with it. One that arrives before a directory beside it is that "
@@ -90,8 +100,8 @@ ARGUED: dict[str, str] = {
 """Site (or the beginning of several) → why nothing is lost without it."""
 
 LIKELY: dict[str, str] = {
-    "fs.py:replace_file:fsync_dir@12 < store/execute.py:run": "history-unfinished@0",
-    "fs.py:replace_file:fsync_dir@12 < store/init.py:write_lock": "first-start-two-shards@0",
+    "fs.py:replace_file:fsync_dir@7 < store/execute.py:run": "history-unfinished@0",
+    "fs.py:replace_file:fsync_dir@7 < store/init.py:write_lock": "first-start-two-shards@0",
     "wal/prepare.py:_sync_in_use:fdatasync": "oversize@0",
     "wal/shard.py:run:fdatasync@3": "rotation-unsynced@0",
 }
@@ -100,8 +110,8 @@ LIKELY: dict[str, str] = {
 
 DEAR = (
     "store/init.py:_make:",
-    "fs.py:replace_file:fsync_dir@12 < store/init.py:_make",
-    "fs.py:replace_file:fsync_dir@12 < store/execute.py:run",
+    "fs.py:replace_file:fsync_dir@7 < store/init.py:_make",
+    "fs.py:replace_file:fsync_dir@7 < store/execute.py:run",
     "wal/prepare.py:_sync_in_use:",
 )
 """Sites (or their beginnings) that are missed in few images only: 7 to 38 CPU seconds each, where others take one at
