@@ -289,6 +289,9 @@ class Life:
         elif self.daemon.core is not None:
             try:
                 self.daemon.core.close()
+                if why := self.daemon.core.read_only:
+                    self.log.error("the store had become read-only; it is left as after a crash", why=why)
+                    code = 74
             except Exception as error:  # noqa: BLE001  # a bug, too, must neither be silent nor keep the socket
                 self.log.error("the store could not be closed cleanly", said=error, **describe(error))
                 code = 74

@@ -442,9 +442,13 @@ class Core(Reads):
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)
             self.catalog.keys.expire_some(now)
-            if not self.fs.same_root():
-                self._fail_everything(OSError("the data directory was moved or replaced"))
+            self._check_root()
         return now
+
+    def _check_root(self) -> None:
+        """Whether the directory is still where it was; else nothing that is written there is found again."""
+        if not self.fs.same_root():
+            self._fail_everything(OSError("the data directory was moved or replaced"))
 
     def sync_job(self, now_ms: int | None = None) -> SyncJob | None:
         """A sync to run; call after `turn` (at its time or another) until it returns None. Writes what is staged."""
@@ -510,6 +514,7 @@ class Core(Reads):
         if self.closing:
             return
         assert self.wal.idle, "what is in flight was not handed back: it would be waited for without end"
+        self._check_root()
         self.closing = True
         self.parking.clear(shutting_down())
         self.queues.shut()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -328,7 +329,15 @@ def test_F58_a_data_directory_that_is_moved_away_makes_the_daemon_read_only(tmp_
         time.sleep(0.05)
     assert daemon.ask(post("/v0/topics/t", {"records": [{"data": 2}]})).code == "read_only"
     assert records_of(daemon.read("t")) == [1]
-    daemon.stop()
+    assert daemon.stop() == 74
+
+
+def test_F58_a_data_directory_that_went_away_just_before_the_end_is_no_good_end(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    daemon.write("t", 1)
+    shutil.rmtree(tmp_path / "data")
+    assert daemon.stop() == 74
+    assert "the data directory was moved or replaced" in daemon.log
 
 
 def test_sighup_changes_the_log_level_and_says_what_would_need_a_restart(tmp_path: Path) -> None:
