@@ -72,6 +72,11 @@ def without_tier(source: ReadOnlyFs) -> ColdAndHot:
     return ColdAndHot(source, no_tier("it is given up", given_up=True))
 
 
+def is_of_tier(error: BaseException) -> bool:
+    """Whether it was raised because the cold tier did not do what it was asked for."""
+    return isinstance(error.__cause__, ColdError)
+
+
 def too_slow(seconds: float) -> ColdError:
     """What is raised for a call that took too long."""
     return ColdError(f"it does not answer within {seconds:g} s")

@@ -53,8 +53,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
     from engine.clock import OsClock
     from engine.errors import StoreError
     from engine.fs import OsFs
-    from engine.segment.tiers import ColdError
-    from engine.tools.cold import without_tier
+    from engine.tools.cold import is_of_tier, without_tier
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery
 
@@ -84,7 +83,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
                 new.shut()
     except StoreError as error:
         hint = "nothing was written"
-        if isinstance(error.__cause__, ColdError):
+        if is_of_tier(error):
             hint += "; mount the cold tier or say where it is with --cold DIR, or give it up for good with --cold-lost"
         raise Failure(str(error), "store_damaged", hint, exits.FAILED) from error
     except OSError as error:
