@@ -1,5 +1,6 @@
-"""Rows of queues: claim and ack one at a time, 8 and 100 at a time, and over work streams; on a small queue and on one
-of a million jobs whose history is in segments; beside consumer groups of Redis and beanstalkd.
+"""Rows of queues: claim and ack one at a time, 8 and 100 at a time, and over work streams; on a small queue, on a
+million jobs that are in segments, and on new ones behind a million that are in segments and leased to somebody who is
+slow; beside consumer groups of Redis and beanstalkd.
 
 The jobs are there before the clock runs. A turn that empties a queue is an error. Server CPU is over jobs done.
 """
@@ -42,12 +43,15 @@ class QueueRow:
     workers: int
     goal_us: float
     jobs: int = SMALL
+    behind: bool = False
+    """Whether those are leased already, and the workers get `SMALL` newer ones."""
 
     @property
     def name(self) -> str:
         """What it is called."""
         how = "work stream + ack" if self.kind == "stream" else "claim + ack"
         where = "" if self.jobs == SMALL else f", {self.jobs:,} jobs in segments"
+        where = f", new jobs behind {self.jobs:,} leased ones in segments" if self.behind else where
         return f"queue: {how} of {self.batch}, {self.workers} workers{where}"
 
 
@@ -56,7 +60,8 @@ def all_rows(records: int) -> list[QueueRow]:
     shapes = [("topics", 1, 1, 120.0), ("topics", 1, 16, 120.0), ("topics", 8, 16, 15.0), ("topics", 100, 4, 3.0)]
     rows = [QueueRow(*shape) for shape in shapes]
     rows += [QueueRow("stream", 1, 16, 100.0)]
-    return rows + [QueueRow(*shape, jobs=records) for shape in shapes[1:]]
+    rows += [QueueRow(*shape, jobs=records) for shape in shapes[1:]]
+    return rows + [QueueRow(*shape, jobs=records, behind=True) for shape in shapes[1:3]]
 
 
 def turn(server: Server, kind: str, batch: int, workers: int, seconds: float) -> Turn:
@@ -99,12 +104,20 @@ def fill(server: Server, row: QueueRow) -> None:
     """Make the queue and its jobs; where the row says so, let them be sealed."""
     config = {"type": "queue", "lease_ms": 3_600_000, "durability": "disk"}
     ask_json(server, "PUT", "/v0/topics/jobs", config)
-    batch = {"records": [{"data": payload(JOB_BYTES)}] * 1000}
-    for _ in range(row.jobs // 1000):
-        ask_json(server, "POST", "/v0/topics/jobs?return_seqs=false", batch)
+    _write(server, row.jobs)
     if row.jobs != SMALL:
         for _ in range(2):
             ask_json(server, "POST", "/v0/admin/checkpoint")
+    if row.behind:
+        while ask_json(server, "POST", "/v0/topics/jobs/claim", {"node": "slow", "max": 1000})["count"]:
+            pass
+        _write(server, SMALL)
+
+
+def _write(server: Server, jobs: int) -> None:
+    batch = {"records": [{"data": payload(JOB_BYTES)}] * 1000}
+    for _ in range(jobs // 1000):
+        ask_json(server, "POST", "/v0/topics/jobs?return_seqs=false", batch)
 
 
 def fill_redis(server: Server, jobs: int) -> None:
