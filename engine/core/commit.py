@@ -321,6 +321,15 @@ class Commit:
 
     # -- failing ---------------------------------------------------------------------------------------------------
 
+    def check_root(self, fs: Fs) -> None:
+        """Whether the directory is still where it was; else nothing that is written there is found again."""
+        if fs.same_root():
+            return
+        for index, shard in enumerate(self.wal.shards):
+            if shard.failed is None:
+                shard.failed = OSError("the data directory was moved or replaced")
+                self.fail_shard(index)
+
     def fail_shard(self, index: int) -> None:
         """The shard takes nothing more: what is pending or unanswered on it is unknown; what is visible stays."""
         book = self.books[index]

@@ -442,13 +442,8 @@ class Core(Reads):
             self._next_second_ms = now + 1000
             self.catalog.expire_some(now)
             self.catalog.keys.expire_some(now)
-            self._check_root()
+            self.commit.check_root(self.fs)
         return now
-
-    def _check_root(self) -> None:
-        """Whether the directory is still where it was; else nothing that is written there is found again."""
-        if not self.fs.same_root():
-            self._fail_everything(OSError("the data directory was moved or replaced"))
 
     def sync_job(self, now_ms: int | None = None) -> SyncJob | None:
         """A sync to run; call after `turn` (at its time or another) until it returns None. Writes what is staged."""
@@ -514,7 +509,7 @@ class Core(Reads):
         if self.closing:
             return
         assert self.wal.idle, "what is in flight was not handed back: it would be waited for without end"
-        self._check_root()
+        self.commit.check_root(self.fs)
         self.closing = True
         self.parking.clear(shutting_down())
         self.queues.shut()
@@ -596,9 +591,3 @@ class Core(Reads):
 
     def _park(self, name: str, ticket: Ticket[Any], attempt: Callable[[], bool]) -> None:
         self.parking.add(name, ticket, attempt, self.now())
-
-    def _fail_everything(self, why: OSError) -> None:
-        for index, shard in enumerate(self.wal.shards):
-            if shard.failed is None:
-                shard.failed = why
-                self.commit.fail_shard(index)
