@@ -17,7 +17,7 @@ what the documentation and the OpenAPI document are tested against.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 
 class Code(StrEnum):
@@ -128,6 +128,11 @@ class TopicsError(Exception):
     def retryable(self) -> bool:
         """Whether the same request may succeed later without a change."""
         return self.code in RETRYABLE
+
+    def anew(self) -> Self:
+        """The same without a traceback, to be kept where this one was raised, or raised where this one is kept: who
+        keeps an error that was raised keeps all that the stack held, and each time it is raised there is more of it."""
+        return type(self)(self.code, self.message, self.detail)
 
 
 class Refused(TopicsError):

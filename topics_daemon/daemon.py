@@ -108,7 +108,7 @@ class Door:
             check_guard(head, self._hosts)
             assign(head, daemon.gate, self._trusted, daemon.limits.body_bytes)
         except TopicsError as error:
-            head.refusal = error
+            head.refusal = error.anew()
         head.tally = daemon.metrics.tally(head.route)
 
 

@@ -356,6 +356,8 @@ def _decode_write_again(body: bytes, error: Exception, most: int) -> tuple[Write
         raise _refusal(final) from final
     except UnicodeDecodeError as final:
         raise invalid("tag, node and keys must not hold lone surrogates", "records") from final
+    finally:
+        del error  # raised here, it knows this frame: together they would keep the body until garbage is looked for
 
 
 def _decode_write_hidden(body: bytes, most: int) -> tuple[WriteIn, list[str]]:

@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
             return
         small = 0 < head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
         if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
-            raise refusal
+            raise refusal.anew()
         self._received = len(self._inbuf)
         self.daemon.buffered_bytes += self._received
         self._body_since = self.daemon.loop.time()
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
         daemon = self.daemon
         try:
             if head.refusal is not None:
-                raise head.refusal
+                raise head.refusal.anew()
             route = head.route
             assert route is not None
             if not daemon.serving or head.caller.inflight >= daemon.inflight_max:

@@ -129,7 +129,7 @@ class Request:
         refusal = head.refusal
         small = 0 <= head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
         if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
-            raise refusal
+            raise refusal.anew()
         if head.streams and refusal is None:
             self.state = State.READY
             self.line.run_soon(self)
@@ -186,7 +186,7 @@ class Request:
         try:
             body = self._forget_body()
             if head.refusal is not None:
-                raise head.refusal
+                raise head.refusal.anew()
         except TopicsError as error:
             self.refuse(error)
             return

@@ -8,8 +8,10 @@ before, 45 after). Where the C library has no `malloc_trim`, it stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 
+@cache
 def _trimmer() -> Callable[[int], int] | None:
     """The C library's `malloc_trim`, if it has one. Loaded late: `ctypes` takes as long as a tenth of a start."""
     try:

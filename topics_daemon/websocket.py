@@ -379,6 +379,8 @@ class Socket:
     def gone(self) -> None:
         """The connection is lost."""
         self._end()
+        # The protocol refers to itself, and would keep what came of a message until garbage is looked for.
+        self._protocol.reader.buffer.clear()
 
     def _end(self) -> None:
         """Leave whoever serves and counts it."""

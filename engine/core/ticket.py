@@ -41,13 +41,13 @@ class Ticket(msgspec.Struct, Generic[T], eq=False):
         """Give the failure."""
         if not self.done:
             self.done = True
-            self.error = error
+            self.error = error.anew()
             if self.on_done is not None:
                 self.on_done(self)
 
     def value(self) -> T:
         """The answer of a completed ticket, or its error raised."""
         if self.error is not None:
-            raise self.error
+            raise self.error.anew()
         assert self.result is not None, "the ticket is not completed yet"
         return self.result

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.daemon.kit import DaemonProcess, clean_environment, daemon_process, post, request
+from tests.daemon.socket_kit import Raw
 from topics_daemon.memory import give_back
 
 pytestmark = pytest.mark.slow
@@ -87,3 +88,25 @@ def test_reading_history_leaves_nothing_in_memory(history: DaemonProcess, asked:
             assert len(answer.body) > 1_000_000
         sizes.append(history.resident_bytes())
     assert sizes[-1] - sizes[2] < 16 * MIB, f"it grows: {[size // MIB for size in sizes]} MiB"
+
+
+LARGE = b"x" * 2_000_000
+
+
+def test_bodies_that_are_refused_leave_nothing_in_memory(history: DaemonProcess) -> None:
+    sizes = []
+    for _ in range(12):
+        for path, body in (("/v0/topics/t", LARGE), ("/v0/write", b'{"topics":{"t":{"records":"%b"}}}' % LARGE)):
+            assert history.ask(post(path, body)).status == 400
+        sizes.append(history.resident_bytes())
+    assert sizes[-1] - sizes[2] < 16 * MIB, f"it grows: {[size // MIB for size in sizes]} MiB"
+
+
+def test_messages_that_are_cut_off_leave_nothing_in_memory(history: DaemonProcess) -> None:
+    sizes = []
+    for _ in range(12):
+        with Raw(history) as wire:
+            wire.send(b"\x81\xff" + (2 * len(LARGE)).to_bytes(8, "big") + bytes(4) + LARGE)
+            assert history.ask(request("GET", "/v0/health")).status == 200
+        sizes.append(history.resident_bytes())
+    assert sizes[-1] - sizes[2] < 12 * MIB, f"it grows: {[size // MIB for size in sizes]} MiB"

@@ -331,7 +331,7 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
         exchange.writes[name] = _NOTHING
         try:
             if isinstance(part, TopicsError):
-                raise part
+                raise part.anew()
             exchange.writes[name] = part
             ticket = daemon.engine.append(
                 name,
@@ -353,7 +353,7 @@ def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None, key: b
     try:
         write = decode_write(text, daemon.limits, node)
     except TopicsError as error:
-        return error
+        return error.anew()
     if daemon.governor.refusing and not write.insists:
         return daemon.pressed()
     if write.config is not None:
