@@ -139,7 +139,7 @@ _WORK = Command(
         JOB_TAG,
         HOLDER,
         Option("--once", FLAG, "One command, then end."),
-        Option("--until-empty", FLAG, "End when no job is ready and none runs; 1 when some were not done."),
+        Option("--until-empty", FLAG, "End when no job is ready and none runs; says how many were not done."),
     ),
     examples=(
         "topics work jobs -j 4 -- ./handle.sh",

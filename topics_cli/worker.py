@@ -159,7 +159,6 @@ class Worker:
         if self._plan.until_empty and self._undone:
             count = len(self._undone)
             board.note(f"topics: {self._plan.queue}: {count} {'job is' if count == 1 else 'jobs are'} not done")
-            return exits.FAILED
         return exits.FAILED if self._plan.once and not board.done else exits.DONE
 
     # -- taking jobs -----------------------------------------------------------------------------------------------

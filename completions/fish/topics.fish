@@ -298,7 +298,7 @@ complete -c topics -n '__topics_in work' -l lease -d 'How long a job is leased (
 complete -c topics -n '__topics_in work' -l tag -d 'Only jobs with this tag; \'x*\' for a prefix.' -x
 complete -c topics -n '__topics_in work' -l node -d 'Name that the leases are held under (TOPICS_NODE, else USER@HOST).' -x
 complete -c topics -n '__topics_in work' -l once -d 'One command, then end.'
-complete -c topics -n '__topics_in work' -l until-empty -d 'End when no job is ready and none runs; 1 when some were not done.'
+complete -c topics -n '__topics_in work' -l until-empty -d 'End when no job is ready and none runs; says how many were not done.'
 complete -c topics -n '__topics_at work 0' -a '(__topics_names queues)'
 complete -c topics -n '__topics_at work 1 more' -a '(__fish_complete_command)'
 complete -c topics -n '__topics_in dlq' -l all -d 'requeue, purge: every dead letter.'

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from engine.limits import Limits
 from tests.daemon.socket_kit import CONT, PING, PONG, frame, handshake
 from topics_daemon.head import Bounds, parse
 from topics_daemon.websocket import MESSAGES_WAITING_MAX, SILENCE_S, Socket, shake_hands
@@ -93,6 +94,7 @@ def opened() -> tuple[Socket, Connection, Subscription]:
         buffered_bytes=0,
         buffer_bytes_max=1 << 30,
         engine=engine,
+        limits=Limits(),
         join=lambda _: None,
     )
     connection = Connection()

@@ -117,13 +117,13 @@ def test_a_claim_and_an_ack_ask_the_topic_as_often_whatever_the_length_of_the_qu
 
 
 @pytest.mark.slow
-def test_a_claim_and_an_ack_take_as_long_with_ten_million_ready_jobs_as_with_few() -> None:
+def test_no_step_of_a_claim_and_an_ack_grows_with_the_length_of_the_queue() -> None:
     seconds = []
     for count in (20_000, 10_000_000):
         queue, topic = full_queue(count)
         lease, best = 1 << 40, 1e9
         for turn in range(8):
-            began = time.perf_counter()
+            began = time.thread_time()
             for _ in range(100):
                 lease = claim(queue, NOW + turn, 10, lease)
                 decision = queue.ack(
@@ -133,9 +133,10 @@ def test_a_claim_and_an_ack_take_as_long_with_ten_million_ready_jobs_as_with_few
                 queue.stage(decision.event)
                 queue.apply(decision.event)
                 topic.gone += 10
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.thread_time() - began)
         seconds.append(best)
-    assert seconds[1] < 2 * seconds[0]
+    # What grows with the length takes five hundred times as long; caches and neighbours a few times.
+    assert seconds[1] < 10 * seconds[0]
 
 
 def test_evicting_the_front_of_a_long_queue_costs_what_is_known_of_it() -> None:
