@@ -177,6 +177,8 @@ class Handover:
             shard = core.catalog.shard_of(topic_id)
             core._check_writable(shard)
             stub = core.catalog.tip.get(name)
+            if stub is not None:
+                core._check_writable(stub.shard)
             if not core._room(shard, len(encoded), control=True):
                 return False
             if stub is not None and not core._room(stub.shard, len(encoded), control=True):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.moves import PLAYS
+from engine.errors import Code
+from engine.types import ConfigChanges, Durability
+from tests.sim.clock import ManualClock
+from tests.sim.disk import FakeDisk
+from tests.sim.moves import NAME, PLAYS, Told, fill, open_sides, refusal, started
 from tests.sim.plays import Play, played
 
 
@@ -20,3 +24,23 @@ SHORT = {"move-cancel": 1.0, "move-back": 0.5}
 """Plays of few moments, and the part of these that is looked at."""
 UNCUT = ("move-race", "move-busy", "move-given-up")
 """Plays of two commands at once, or of refusals: nothing is killed in them."""
+
+
+def test_a_topic_comes_home_only_where_its_old_place_can_end() -> None:
+    disk = FakeDisk()
+    a, b = open_sides(disk, ManualClock(), 3)
+    fill(a, Told(), Durability.FSYNC)
+    a.detach()
+    b.attach()
+    b.detach()
+    old = a.core.catalog.visible[NAME]
+    count = 0
+    while a.core.catalog.shard_of(a.core.catalog.epoch + 1) == old.shard:
+        a.wait(a.core.put_topic(f"more-{count}", ConfigChanges()))
+        count += 1
+    a.core.wal.shards[old.shard].failed = OSError("the disk is gone")
+    assert refusal(a.attach) is Code.READ_ONLY
+    assert a.core.catalog.tip[NAME] is old
+    again = started(disk.killed(), "a", a.clock, 3)
+    again.attach()
+    assert again.state() == "here"
