@@ -31,8 +31,8 @@ _CELLS = {
     "damaged": ("1;31", "!", "█"),
     "empty": ("2", ".", "░"),
 }
-_RANK = ("empty", "good", "deleted", "header", "damaged")
-"""What a cell shows when it covers several kinds: the last of these."""
+_NOTABLE = ("damaged", "header")
+"""What a cell shows, the first of these before the other, however little of it there is."""
 
 
 class Sheet:
@@ -184,14 +184,18 @@ def put_strip(session: Session, spans: list[Span]) -> None:
 
 
 def cells_of(spans: list[Span], width: int, end: int) -> list[str]:
-    """What each cell of a row shows: the worst of what it covers, so that one bad byte is seen."""
-    cells = ["empty"] * width
+    """What each cell of a row shows: what most of it is, but one damaged byte is seen."""
+    shares: list[dict[str, int]] = [{} for _ in range(width)]
     for span in spans:
-        if span.offset >= end:
-            continue
-        first = span.offset * width // end
-        last = max(first, (span.offset + span.length - 1) * width // end)
-        for at in range(first, min(last, width - 1) + 1):
-            if _RANK.index(span.kind) > _RANK.index(cells[at]):
-                cells[at] = str(span.kind)
-    return cells
+        begin, stop = span.offset * width, min(span.offset + span.length, end) * width
+        for at in range(begin // end, -(-stop // end)):
+            share = min(stop, (at + 1) * end) - max(begin, at * end)
+            shares[at][str(span.kind)] = shares[at].get(str(span.kind), 0) + share
+    return [_cell(share) for share in shares]
+
+
+def _cell(share: dict[str, int]) -> str:
+    for kind in _NOTABLE:
+        if kind in share:
+            return kind
+    return max(share, key=lambda kind: share[kind], default="empty")

@@ -1,9 +1,11 @@
-"""What commands print beside a table, and what fits into a row of it."""
+"""What commands print beside a table, what fits into a row of it, and a file as a row of cells."""
 
 from __future__ import annotations
 
 import pytest
 
+from engine.tools.finding import Kind, Span
+from topics_cli.findings import cells_of
 from topics_cli.printed import LINE_BYTES_MAX, Printed, shown
 from topics_cli.talk import fitted
 
@@ -57,3 +59,11 @@ def test_a_row_is_cut_by_the_columns_it_takes(
     monkeypatch.setenv("LC_ALL", "C")
     assert len(fitted(text, width)) <= width
     assert fitted(text, width).isascii()
+
+
+def test_a_cell_shows_what_most_of_it_is_but_one_damaged_byte_is_seen() -> None:
+    spans = [Span(Kind.HEADER, 0, 1), Span(Kind.GOOD, 1, 14), Span(Kind.DELETED, 15, 1), Span(Kind.GOOD, 16, 4)]
+    assert cells_of(spans, 4, 20) == ["header", "good", "good", "good"]
+    assert cells_of([*spans, Span(Kind.DAMAGED, 9, 1)], 4, 20) == ["header", "damaged", "good", "good"]
+    assert cells_of([Span(Kind.GOOD, 0, 1), Span(Kind.DELETED, 1, 2)], 2, 3) == ["good", "deleted"]
+    assert cells_of([Span(Kind.GOOD, 0, 1), Span(Kind.EMPTY, 1, 9)], 3, 1) == ["good"] * 3
