@@ -76,6 +76,7 @@ class Keeping:
     def stop(self, timeout_s: float) -> bool:
         """End the thread; what it has done is taken back first. False when it hangs in a disk."""
         self._stopped = True
+        self._core.keeper.stop_soon()
         self._let_garbage_lie()
         return self._worker.stop(timeout_s)
 

@@ -38,6 +38,8 @@ from engine.topic.state import Topic
 from engine.types import TopicConfig
 from engine.wal.chain import TMP_SUFFIX
 
+STOP_NS: Final = 5_000_000_000
+"""How long a stop waits for a checkpoint: without one the next start has more of the log to read, that is all."""
 _WRITE_BYTES: Final = 1 << 20
 
 OpenReaders = Callable[[Fs], Readers]
@@ -156,6 +158,11 @@ class Piece:
         """Older pieces that it holds the records of."""
 
 
+def given_up() -> OSError:
+    """Why there is no checkpoint when a stop would have had to wait for it too long."""
+    return OSError(errno.ECANCELED, "given up for the stop; the next start reads the log instead")
+
+
 class SnapshotJob:
     """Write the tails file, the deleted rows of segments, and the snapshot that names all of it.
 
@@ -169,6 +176,7 @@ class SnapshotJob:
         globals_: Globals,
         open_readers: OpenReaders,
         store_id: bytes,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self.captured = captured
         self.pieces = pieces
@@ -181,6 +189,7 @@ class SnapshotJob:
         self.tails_use = TailsUse()
         self._open_readers = open_readers
         self._store_id = store_id
+        self._is_late = is_late
         self._made: list[str] = []
 
     def run(self, fs: Fs) -> None:
@@ -215,6 +224,8 @@ class SnapshotJob:
         readers = self._open_readers(fs)
         try:
             for piece in self.pieces:
+                if self._is_late():
+                    raise given_up()
                 self._add(writer, piece, readers)
                 self.damage += piece.copy.damage
             self._check_damage()

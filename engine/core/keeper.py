@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Final
 
 from engine.checkpoint.files import Files
-from engine.checkpoint.jobs import Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob
+from engine.checkpoint.jobs import STOP_NS, Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob, given_up
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import has_own_files, to_seal, to_tails
 from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
@@ -107,6 +107,7 @@ class Keeper:
         self._forced = opened.force_checkpoint
         self._holds_log = False
         """Whether only the older snapshot needs some log file: another one lets go of it, also when nothing happens."""
+        self._late_ns: int | None = None
         self._next_ms: int | None = None
         self._retry_ms = 0
         self._pause_ms = RETRY_MS_MIN
@@ -254,13 +255,21 @@ class Keeper:
             return
         self._fail(error, now_ms)
 
-    def run_now(self, fs: Fs, now: Callable[[], int], flush: Callable[[], None]) -> None:
-        """Make a checkpoint here and now, before a stop; when it fails the log still says everything.
+    def stop_soon(self) -> None:
+        """The store is being stopped: give up what is not done within `STOP_NS`."""
+        self._late_ns = self._late_ns or self._clock.boot_ns() + STOP_NS
 
-        `flush` brings the log to the disk.
-        """
+    def _is_late(self) -> bool:
+        return self._late_ns is not None and self._clock.boot_ns() >= self._late_ns
+
+    def run_now(self, fs: Fs, now: Callable[[], int], flush: Callable[[], None]) -> None:
+        """Make a checkpoint here and now, before a stop; without it the log still says all. `flush` syncs the log."""
+        self.stop_soon()
         ticket = self.ask()
         while not ticket.done and self.problem is None:
+            if self._is_late():
+                self._fail(given_up(), now())
+                break
             self.step(now())
             if (job := self.job()) is not None:
                 self.job_done(job, outcome(job, fs), now())
@@ -478,7 +487,7 @@ class Keeper:
             dropped=[dropped_of(slot) for slot in gone],
             attached=sorted(self._catalog.attached),
         )
-        self._job = SnapshotJob(self._taken, self._pieces, globals_, self._open_readers, self._store_id)
+        self._job = SnapshotJob(self._taken, self._pieces, globals_, self._open_readers, self._store_id, self._is_late)
         self.phase = Phase.WRITE
         return False
 

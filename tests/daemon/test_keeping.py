@@ -23,7 +23,13 @@ class Drive:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
         self.keeper = SimpleNamespace(
-            phase=Phase.IDLE, active=False, has_aside=False, is_due=lambda _now: False, failures=0, last=None
+            phase=Phase.IDLE,
+            active=False,
+            has_aside=False,
+            is_due=lambda _now: False,
+            failures=0,
+            last=None,
+            stop_soon=lambda: None,
         )
         core = SimpleNamespace(
             keeper=self.keeper, commit=SimpleNamespace(now_ms=0), keep_step=lambda: False, keep_job=lambda: None

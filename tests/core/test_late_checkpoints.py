@@ -1,0 +1,68 @@
+"""A stop waits for a checkpoint for a while only; without it the next start reads the log instead."""
+
+from __future__ import annotations
+
+import errno
+
+import msgspec
+
+from engine.checkpoint.jobs import STOP_NS, SnapshotJob
+from engine.core.jobs import outcome
+from engine.core.keeper import Phase
+from tests.core.hand import SMALL, Hand
+
+AT_EACH_STOP = msgspec.structs.replace(SMALL, stop_checkpoint_bytes=0)
+
+
+def _filled() -> Hand:
+    hand = Hand(settings=AT_EACH_STOP)
+    for name in ("a", "b"):
+        hand.create(name)
+        hand.write(name, *range(5))
+    return hand
+
+
+def _comes_back(hand: Hand, snapshots: int) -> None:
+    assert hand.core.read_only is None
+    files = [name for name in hand.disk.list("meta") if name.startswith(("snapshot-", "tails-"))]
+    assert len(files) == snapshots
+    again = hand.reopen()
+    assert not again.core.store.report
+    for name in ("a", "b"):
+        assert again.read(name) == list(range(5))
+
+
+def test_a_checkpoint_is_made_at_a_stop_that_has_the_time() -> None:
+    hand = _filled()
+    hand.core.close()
+    _comes_back(hand, 2)
+
+
+def test_a_stop_does_not_begin_one_that_it_would_have_no_time_for() -> None:
+    hand = _filled()
+    hand.core.keeper.stop_soon()
+    hand.clock.tick(STOP_NS // 1_000_000)
+    hand.core.close()
+    assert "given up" in str(hand.core.keeper.problem)
+    _comes_back(hand, 0)
+
+
+def test_a_snapshot_that_is_being_written_when_the_time_is_over_is_given_up_and_leaves_nothing() -> None:
+    hand = _filled()
+    keeper = hand.core.keeper
+    hand.core.checkpoint()
+    while not isinstance(job := hand.core.keep_job(), SnapshotJob):
+        if job is not None:
+            hand.core.keep_done(job, outcome(job, hand.fs))
+        hand.core.keep_step()
+        hand.settle()
+    assert len(job.pieces) == 2
+    keeper.stop_soon()
+    hand.clock.tick(STOP_NS // 1_000_000)
+    error = outcome(job, hand.fs)
+    assert error is not None
+    assert error.errno == errno.ECANCELED
+    hand.core.keep_done(job, error)
+    assert keeper.phase is Phase.IDLE
+    hand.core.close()
+    _comes_back(hand, 0)
