@@ -106,7 +106,7 @@ class Worker:
         self._failures = 0
         """Commands that have failed since one has not."""
         self._undone: set[int] = set()
-        """Jobs that a worker with an end has not done, though it tried."""
+        """Jobs that one that runs until the queue is empty has not done, though it tried."""
         self._draining = False
         self._is_dry = False
         """Whether the queue had nothing when it was last asked, and none of our commands has ended since."""
@@ -156,9 +156,11 @@ class Worker:
             return exits.NOTHING
         if board.lost:
             return exits.STALE
-        if self._plan.until_empty and self._undone:
+        if self._undone:
+            from topics_cli.screen import counted
+
             count = len(self._undone)
-            board.note(f"topics: {self._plan.queue}: {count} {'job is' if count == 1 else 'jobs are'} not done")
+            board.note(f"topics: {self._plan.queue}: {counted(count, 'job')} {'is' if count == 1 else 'are'} not done")
         return exits.FAILED if self._plan.once and not board.done else exits.DONE
 
     # -- taking jobs -----------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Worker:
         except BadJob as bad:
             self._board.failed += len(jobs)
             self._board.note(f"topics: {self._plan.queue} {jobs[0].seq} failed: {bad}")
-            self._undone.update(job.seq for job in jobs if self._plan.ends)
+            self._undone.update(job.seq for job in jobs if self._plan.until_empty)
             self._decide(("nack", f',"delay":"backoff","reason":{json.dumps(str(bad))}', "failed"), jobs)
         except Failure as failure:
             # The command is gone or broken: every job would meet the same end, and none has begun.
@@ -294,7 +296,7 @@ class Worker:
                 self._failures += 1
             if not self._board.is_live or verdict is not ACK:
                 self._board.ended(run, verdict[2])
-            if self._plan.ends:
+            if self._plan.until_empty:
                 seqs = {job.seq for job in run.jobs}
                 self._undone = self._undone - seqs if verdict is ACK else self._undone | seqs
             self._decide(verdict, run.jobs)

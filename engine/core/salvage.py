@@ -99,7 +99,7 @@ class Salvage:
 
     def nobodys(self, topic_id: int) -> Slot | None:
         """The topic of records that are there, and of which nothing else is, made now; None: pass them over."""
-        name = f"salvaged-{topic_id:x}"
+        name = _name_of(topic_id)
         if not self.lacks or name in self._catalog.tip:
             return None
         slot = self._catalog.add_tip(name, topic_id, topic_id, TopicConfig())
@@ -110,7 +110,7 @@ class Salvage:
 
     def was_queue(self, slot: Slot) -> bool:
         """Whether a topic that looks like a log was a queue, because nothing says any more how it was created."""
-        if not self.lacks or slot.name != f"salvaged-{slot.topic.id:x}":
+        if not self.lacks or slot.name != _name_of(slot.topic.id):
             return False
         if slot.topic.id not in self._queues:
             self._queues.add(slot.topic.id)
@@ -123,3 +123,8 @@ class Salvage:
             del self.doubtful[topic_id]
             return Reason.CORRUPTION
         return Reason.CRASH
+
+
+def _name_of(topic_id: int) -> str:
+    """What a topic is called whose name is lost."""
+    return f"salvaged-{topic_id:x}"

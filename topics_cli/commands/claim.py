@@ -64,11 +64,12 @@ def _give_back(session: Session, queue: str, node: str, lines: list[bytes]) -> s
     """Give jobs back; what became of them."""
     from topics_cli.commands.settle import settle_body
     from topics_cli.launch import Job
+    from topics_cli.screen import counted
 
     if not lines:
         return ""
     jobs = [Job(line) for line in lines]
-    jobs_said = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    jobs_said = counted(len(jobs), "job")
     body = settle_body(node, [(job.seq, job.lease_id) for job in jobs], ',"delivered":false')
     try:
         session.client.call(session.client.request("POST", f"{topic_path(queue)}/nack", body))
