@@ -1,8 +1,8 @@
 """The program: reads the command line, runs one command, and turns whatever happens into an exit code.
 
 Plain command lines are read by the small parser and run at once, so that the hot commands start fast and the others
-not slowly; whatever it gives up on (help, mistakes) goes through Typer, which is imported only then. Both end in the
-same functions with the same values.
+not slowly, and so is help that is asked for plainly; whatever is left (mistakes above all) goes through Typer, which is
+imported only then. All end in the same functions with the same values.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ def main(argv: list[str] | None = None) -> int:
             from topics_cli.table import COMMANDS
 
             plain = maybe_parse(words, COMMANDS, COMMON)
+        if plain is None:
+            from topics_cli.help import maybe_help
+
+            plain = maybe_help(words)
         if plain is not None:
             return run(*plain)
         _have_site()

@@ -40,6 +40,7 @@ MODULES = (
     "topics_cli.encode",
     "topics_cli.exits",
     "topics_cli.framing",
+    "topics_cli.help",
     "topics_cli.intake",
     "topics_cli.listing",
     "topics_cli.options",

@@ -1,15 +1,13 @@
 """The full program: Typer's commands, made from the option table.
 
-Each command becomes a function whose signature is the table's row, so that Typer reads, checks and documents it; all
-of them end in `app.run` with the same values that the small parser gives. What Typer would print about mistakes is
-said the way every other failure is said.
+Each command becomes a function whose signature is the table's row, so that Typer reads and checks it; all of them end
+in `app.run` with the same values that the small parser gives. What Typer would print about mistakes is said the way
+every other failure is said, and help is our own (`help`).
 """
 
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any
@@ -18,17 +16,16 @@ import typer
 
 from topics_cli import app, exits
 from topics_cli.exits import Failure, usage
+from topics_cli.help import HELP, PAGE, VERSION
 from topics_cli.nearest import nearest
 from topics_cli.options import FLAG, TEXT, Argument, Command, Option
 from topics_cli.session import Session
 from topics_cli.table import COMMANDS
 from topics_cli.table_quick import COMMON
-from topics_cli.talk import speaks_utf8
 
 _CLICK_ERROR: Any = typer.BadParameter.__mro__[2]
 """ClickException: Typer carries its own copy of click, and names this class nowhere."""
 
-EVERYWHERE = "Everywhere"
 ELSEWHERE = {
     word: ours
     for ours, words in {
@@ -69,37 +66,24 @@ def run_full(words: list[str]) -> int:
         words = [*words[1:2], "--help"]
     if words and words[0] in COMMANDS and COMMANDS[words[0]].passes_through:
         return app.run(COMMANDS[words[0]], {"words": words[1:]})
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # as good as the one we lack
     try:
-        code = build(_called(words), is_dressed=_is_dressed(words))(
-            args=words, prog_name="topics", standalone_mode=False
-        )
+        code = build(_called(words))(args=words, prog_name="topics", standalone_mode=False, color=_color(words))
     except _CLICK_ERROR as error:
         return _report_usage(error, words)
     except typer.Abort:
         return exits.INTERRUPTED
     except Failure as failure:
         return _report(failure, words)
-    except (BrokenPipeError, SystemExit):
-        # Typer leaves by SystemExit only when the reader of a help page has gone.
-        app.silence_stdout()
-        return exits.CLOSED_PIPE
-    except OSError as error:
-        app.silence_stdout()
-        return _report(Failure(f"the output cannot be written: {error.strerror}", "output_failed"), words)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        app.silence_stdout()
-        return exits.CLOSED_PIPE
     return code if isinstance(code, int) else exits.DONE
 
 
-def _is_dressed(words: list[str]) -> bool:
-    """Whether help may have frames and colours: on a terminal that can show them, unless they are not wanted."""
-    is_plain = "--color=never" in words or ("--color", "never") in pairwise(words)
-    return sys.stdout.isatty() and speaks_utf8() and os.environ.get("TERM", "dumb") != "dumb" and not is_plain
+def _color(words: list[str]) -> bool | None:
+    """What the words say of colours, for a page of help that is shown before they are all read."""
+    for word, value in pairwise([*words, ""]):
+        name, _, given = word.partition("=")
+        if name == "--color":
+            return {"always": True, "never": False}.get(given or value)
+    return None
 
 
 def _called(words: list[str]) -> list[Command]:
@@ -108,65 +92,39 @@ def _called(words: list[str]) -> list[Command]:
     return [named] if named is not None else list(COMMANDS.values())
 
 
-def build(commands: list[Command], *, is_dressed: bool = False) -> typer.Typer:
-    """The Typer program of these commands, with help in frames and colours or without."""
+def build(commands: list[Command]) -> typer.Typer:
+    """The Typer program of these commands."""
     program = typer.Typer(
         name="topics",
         cls=_AllCommands,
-        help="An append-only event log on one machine: write, read and follow topics.",
         add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        rich_markup_mode="rich" if is_dressed else None,
+        context_settings={"help_option_names": list(HELP.flags)},
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     program.callback(invoke_without_command=True)(_leading())
     for command in commands:
-        # A paragraph that begins with \b is not folded: an example may be copied.
-        fixed = "" if is_dressed else "\b\n"
-        examples = "\n\n".join(["Examples:", *(fixed + example for example in command.examples)])
-        epilog = examples if command.examples else None
-        named = program.command(command.name, cls=_OneCommand, help=command.summary, epilog=epilog)
-        named(_function(command))
+        program.command(command.name, cls=_OneCommand)(_function(command))
     return program
 
 
-class _PlainHelp:
-    """Shows the flag that shows help as one that takes no value."""
+class _OurHelp:
+    """Shows our own page where Typer would make one."""
 
-    def get_help_option(self, ctx: Any) -> Any:
-        option: Any = super().get_help_option(ctx)  # type: ignore[misc]  # of the class that this is mixed into
-        option.metavar = ""
-        return option
+    name: str | None
 
-
-class _PlainArgument(typer.core.TyperArgument):
-    """Shows an argument by its name, with its choices where it has some, and not by a type of Python."""
-
-    choices: tuple[str, ...]
-
-    def display_type_rich(self, ctx: Any) -> str:
-        return "|".join(self.choices)
-
-    def get_usage_pieces(self, ctx: Any) -> list[str]:
-        name = self.display_name_raw + ("" if self.nargs == 1 else "...")
-        return [name if self.required else f"[{name}]"]
+    def get_help(self, ctx: Any) -> str:
+        color = {True: "always", False: "never"}.get(ctx.color)
+        name = self.name if self.name in COMMANDS else None
+        ctx.exit(app.run(PAGE, {"name": name, "color": color}))
+        raise AssertionError("exit raises")
 
 
-class _OneCommand(_PlainHelp, typer.core.TyperCommand):
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The whole summary, wherever it is listed."""
-        return self.help or ""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        choices = {argument.metavar: argument.choices for argument in COMMANDS[self.name or ""].arguments}
-        for param in self.params:
-            if isinstance(param, typer.core.TyperArgument):
-                param.__class__ = _PlainArgument  # Typer makes them itself, of a class that nobody may choose.
-                param.choices = choices[param.display_name_raw]  # type: ignore[attr-defined]  # it has them now
+class _OneCommand(_OurHelp, typer.core.TyperCommand):
+    pass
 
 
-class _AllCommands(_PlainHelp, typer.core.TyperGroup):
+class _AllCommands(_OurHelp, typer.core.TyperGroup):
     pass
 
 
@@ -180,8 +138,7 @@ def _leading() -> Callable[..., None]:
         if ctx.invoked_subcommand is None:
             raise usage("which command?", "topics --help lists them")
 
-    version = Option("--version", FLAG, "Show the versions, and end.")
-    parameters = [_parameter(option) for option in (version, *COMMON)]
+    parameters = [_parameter(option) for option in (VERSION, *COMMON)]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     return _signed(leading, [context, *parameters])
 
@@ -201,7 +158,7 @@ def _function(command: Command) -> Callable[..., int]:
     parameters = [inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     parameters += [_argument(argument) for argument in command.arguments]
     parameters += [_parameter(option) for option in command.options]
-    parameters += [_parameter(option, EVERYWHERE) for option in COMMON]
+    parameters += [_parameter(option) for option in COMMON]
     return _signed(called, parameters)
 
 
@@ -229,18 +186,14 @@ def _reader(item: Option | Argument) -> Callable[[str], Any]:
     return read
 
 
-def _parameter(option: Option, panel: str | None = None) -> inspect.Parameter:
-    metavar = "|".join(option.choices) or option.metavar or None
+def _parameter(option: Option) -> inspect.Parameter:
     kind: Any
     if option.kind is FLAG:
-        flag = typer.Option(*option.flags, help=option.help, metavar="", rich_help_panel=panel, show_default=False)
-        kind = Annotated[bool, flag]
-        default: Any = False
+        kind, default = Annotated[bool, typer.Option(*option.flags)], False
     else:
         settings: dict[str, Any] = {} if option.kind is TEXT else {"parser": _reader(option)}
-        info = typer.Option(*option.flags, help=option.help, metavar=metavar, rich_help_panel=panel, **settings)
-        kind = Annotated[(list[str] if option.many else str | None), info]
-        default = None
+        info = typer.Option(*option.flags, **settings)
+        kind, default = Annotated[(list[str] if option.many else str | None), info], None
     return inspect.Parameter(
         _python_name(option.name), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
     )
@@ -248,7 +201,7 @@ def _parameter(option: Option, panel: str | None = None) -> inspect.Parameter:
 
 def _argument(argument: Argument) -> inspect.Parameter:
     settings: dict[str, Any] = {} if argument.kind is TEXT else {"parser": _reader(argument)}
-    info = typer.Argument(help=argument.help, metavar=argument.metavar, show_default=False, **settings)
+    info = typer.Argument(metavar=argument.metavar, **settings)
     kind: Any = list[str] if argument.many else str if argument.required else str | None
     default = inspect.Parameter.empty if argument.required else None
     return inspect.Parameter(
@@ -261,14 +214,19 @@ def _report_usage(error: Any, words: list[str]) -> int:
     message = str(error.format_message()).strip()
     if not message:
         return exits.USAGE
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "topics"
-    hint = f"try: {path} --help"
     name = next((word for word in words if not word.startswith("-")), "")
+    called = COMMANDS.get(name)
+    hint = f"try: topics {name} --help" if called else "try: topics --help"
+    near: list[str] = []
     if message.startswith("No such command"):
-        near = ELSEWHERE.get(name.lower(), "").split() or nearest(name, list(COMMANDS))
         message = f"there is no command {name!r}"
-        hint = f"did you mean {' or '.join(near)}?" if near else hint
+        near = ELSEWHERE.get(name.lower(), "").split() or nearest(name, [*COMMANDS, "help"])
+    elif message.startswith("No such option"):
+        message = f"there is no option {error.option_name}"
+        options = (*called.options, *COMMON) if called else COMMON
+        flags = [flag for option in options for flag in option.flags]
+        near = [flag for flag in flags if flag.startswith(error.option_name)] or nearest(error.option_name, flags)[:1]
+    hint = f"did you mean {' or '.join(near)}?" if near else hint
     return _report(usage(message[:1].lower() + message[1:].rstrip("."), hint), words)
 
 

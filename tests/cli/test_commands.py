@@ -246,7 +246,7 @@ def test_help_is_a_word_too_and_lists_whole_summaries(shared: Daemon) -> None:
     assert shared.ok("help") == shared.ok("--help")
     assert shared.ok("help", "write") == shared.ok("write", "--help")
     assert b"..." not in shared.ok("help").split(b"Commands:")[1]
-    assert shared.ok("help", "serve").startswith(b"usage: topicsd ")
+    assert shared.ok("help", "serve").startswith(b"Usage: topics serve ")
     assert shared.run("help", "wriet").stderr.endswith(b"did you mean write?\n")
     assert b"""--exec './mail.sh "$TOPICS_TAG"'\n""" in shared.ok("help", "tail"), "an example is not folded"
 

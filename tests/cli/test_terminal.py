@@ -158,7 +158,7 @@ def test_help_fits_80_columns(shared: Daemon) -> None:
         text = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
         assert all(len(line) <= 80 for line in text.splitlines())
         assert "--retry-for" in text
-        assert not words or f"\n topics {words[0]} " in text.split("Examples:")[1].replace("\r", "")
+        assert not words or f"\n  topics {words[0]} " in text.split("Examples:")[1].replace("\r", "")
 
 
 def test_help_shows_arguments_by_their_names_and_choices(shared: Daemon) -> None:

@@ -23,6 +23,7 @@ from topics_cli.exits import CANNOT_EXECUTE, FAILED, Failure, NoDaemon, usage
 from topics_cli.launch import die_with_us, find_command
 from topics_cli.session import Session
 from topics_cli.signals import POLLIN
+from topics_cli.talk import speaks_utf8
 from topics_cli.where import Where
 
 DAEMON: Final = "topics_daemon.main"
@@ -30,6 +31,15 @@ EMBEDDED: Final = "--embedded"
 POLL_S: Final = 0.02
 STOP_S_MAX: Final = 60.0
 """How long the daemon may take to end before it is killed: it has a checkpoint to finish."""
+
+_EMBEDDED_HELP: Final = """Usage: topics serve [OPTIONS] [--embedded CMD...]
+
+  --embedded CMD   run CMD with a daemon of its own, which ends with it, and end with its exit status; without
+                   --data-dir nothing of it is left
+
+What is left is topicsd's:
+
+"""
 
 
 def serve(session: Session, values: dict[str, Any]) -> int:
@@ -39,6 +49,9 @@ def serve(session: Session, values: dict[str, Any]) -> int:
         at = words.index(EMBEDDED)
         command = words[at + 1 :]
         return _embedded(session, words[:at], command[1:] if command[:1] == ["--"] else command)
+    if words in (["--help"], ["-h"]):
+        session.out.write(_EMBEDDED_HELP.encode("utf-8" if speaks_utf8() else "ascii"))
+        session.out.flush()
     try:
         os.execv(sys.executable, [sys.executable, "-m", DAEMON, *words])
     except OSError as error:
