@@ -97,6 +97,12 @@ def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int) -> P
     return Plan(target, msgspec.structs.replace(moved, moves=moves), batch)
 
 
+def being_made(core: Core, slot: Slot) -> bool:
+    """Whether the queue's target is on its way: made, but not yet to be seen."""
+    target = core.catalog.tip.get(slot.config.dead_letter or "")
+    return target is not None and not target.visible
+
+
 def _make(core: Core, slot: Slot, name: str) -> str | None:
     """Make the missing target; the move follows when it is there."""
     if name in core.catalog.closed_names:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from engine.core.claims import ClaimAnswer, SettleAnswer, Waiter
+from engine.core.claims import ClaimAnswer, Held, SettleAnswer, Waiter
 from engine.core.host import Host
 from engine.core.jobs import outcome
 from engine.core.leaving import StagedAnswer, StagedTake
-from engine.core.moves import MOVE_BYTES, Plan, plan_moves, stage_move
+from engine.core.moves import MOVE_BYTES, Plan, being_made, plan_moves, stage_move
 from engine.core.queue_reads import QueueReads
 from engine.core.refusals import shutting_down
 from engine.core.slot import Slot
@@ -368,26 +368,33 @@ class Queues(QueueReads):
 
     def _deal(self, slot: Slot, host: Host, group: list[Waiter], now: int) -> None:
         """Decide about claims that are served together, and let it happen."""
-        queue, config = host.queue, slot.config
-        claims = [waiter.claim for waiter in group]
-        claimed = self._read(lambda: queue.claim(claims, config, now, self._next_lease))
+        queue, claims = host.queue, [waiter.claim for waiter in group]
+        claimed = self._read(lambda: queue.claim(claims, slot.config, now, self._next_lease))
         moved, plan = claimed.moved, None
         if moved is not None:
             plan = self._read(partial(plan_moves, self._core, slot, moved, MOVE_BYTES))
+            if plan is None and being_made(self._core, slot):
+                # Who is answered now would find the jobs that this claim moves still here, and nothing to move them.
+                host.blocked = True
+                self._poked.add(host)
+                return
         self._next_lease = claimed.next_lease_id
+        held = Held() if isinstance(plan, Plan) else None
         for waiter, leased in zip(group, claimed.leased, strict=True):
             if leased is None:
                 continue
             waiter.leased = leased
             answer = partial(self._claimed, host, leased)
-            if not self._happen(slot, host, leased, waiter.ticket, answer):
+            if not self._happen(slot, host, leased, held.ticket(waiter) if held else waiter.ticket, answer):
                 waiter.leased = None
-                host.blocked = True
-                self._poked.add(host)
+                break
+        else:
+            if moved is None or self._move(slot, host, moved, plan, held.moves() if held else None, None):
                 return
-        if moved is not None and not self._move(slot, host, moved, plan, None, None):
-            host.blocked = True
-            self._poked.add(host)
+        host.blocked = True
+        self._poked.add(host)
+        if held:
+            held.over()
 
     @staticmethod
     def _claimed(host: Host, leased: Leased) -> ClaimAnswer:

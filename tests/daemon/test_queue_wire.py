@@ -114,6 +114,19 @@ def test_who_waits_is_woken_when_a_lease_ends_wherever_its_end_was_moved(
     assert extended_ms - 50 <= took_ms < 15_000, "at its end, and not when the waiting would have ended"
 
 
+def test_a_claim_that_moves_a_job_is_answered_when_it_is_moved_though_it_gets_others(daemon: DaemonProcess) -> None:
+    for turn in range(2):  # The first time the target has to be made.
+        make_queue(daemon, f"poisoned{turn}", "bad", "good", max_deliveries=1, dead_letter="buried")
+        claim(daemon, f"poisoned{turn}")
+        ask(daemon, f"poisoned{turn}", "nack", node="n", seqs=[1])
+        answer = ask(daemon, f"poisoned{turn}", "claim", node="n", max=5)
+        assert [job["data"] for job in answer.json["claimed"]] == ["good"]
+        assert answer.json["ready"] == 0
+        shown = counters(daemon, f"poisoned{turn}")
+        assert (shown["ready"], shown["in_flight"], shown["dead_lettered"]) == (0, 1, 1)
+        assert [record["data"] for record in daemon.read("buried")["records"]] == ["bad"] * (turn + 1)
+
+
 def test_a_dead_letter_that_finds_no_room_stays_and_the_state_says_so(daemon: DaemonProcess) -> None:
     make_queue(daemon, "full", "there already", cap_records=1, discard="reject")
     make_queue(daemon, "tried", "a", max_deliveries=1, dead_letter="full")
