@@ -45,8 +45,9 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--rows", default=os.environ.get("BENCH", ""), help="parts of names, with commas (or $BENCH)")
+    parser.add_argument("--row", action="append", default=[], help="part of a name that has a comma; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each server in a row")
-    parser.add_argument("--seconds", type=int, default=1, help="how long a turn is")
+    parser.add_argument("--seconds", type=float, default=0.6, help="how long a turn is")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many records the bulk rows move")
     parser.add_argument("--sustained", type=float, default=20, help="seconds of the sustained ingest")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the scratch stores go")
@@ -56,7 +57,7 @@ def arguments() -> argparse.Namespace:
 
 def measured(options: argparse.Namespace) -> Iterator[Row]:
     """Every row that was picked, as it is done."""
-    picks = [pick.strip() for pick in options.rows.split(",") if pick.strip()]
+    picks = [pick.strip() for pick in options.rows.split(",") if pick.strip()] + options.row
 
     def picked(name: str) -> bool:
         return not picks or any(pick.lower() in name.lower() for pick in picks)
@@ -101,15 +102,17 @@ def main() -> int:
     for name in ("wrk", "redis-server", "nats-server"):
         if not servers.installed(name):
             report.say(f"{name} is not installed: rows go without it")
-    started = time.monotonic()
+    started = last = time.monotonic()
     rows, loop_ms = [], [loop_cpu_ms()]
     for row in measured(options):
         rows.append(row)
         loop_ms.append(loop_cpu_ms())
-        report.say(report.line_of(row))
+        now = time.monotonic()
+        report.say(f"{report.line_of(row)}  [{now - last:.0f} s]")
+        last = now
     report.say(f"a fixed Python loop took {Spread.of(loop_ms).show()} CPU ms; load average {os.getloadavg()[1]:.1f}")
     report.say(f"{len(rows)} rows in {time.monotonic() - started:.0f} s")
-    if options.save or not options.rows:
+    if options.save or not (options.rows or options.row):
         report.save(rows, options.save or DOCS, loop_ms)
         report.say(f"written to {options.save or DOCS}")
     return 0

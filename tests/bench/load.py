@@ -11,9 +11,11 @@ import json
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,10 @@ done = function(summary, latency, requests)
     latency:percentile(99), latency:percentile(99.9), e.status + e.connect + e.read + e.write + e.timeout))
 end
 """
+
+
+WRK_LIMIT_S = 120
+"""When wrk stops if nobody told it to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def ask_json(server: Server, method: str, path: str, body: object = None) -> Any
     return json.loads(answer)
 
 
-def http_turn(server: Server, request: Request, connections: int, seconds: int) -> Turn:
+def http_turn(server: Server, request: Request, connections: int, seconds: float) -> Turn:
     """Load by HTTP."""
     if shutil.which("wrk"):
         for longer in (1, 3, 10):  # large requests on a busy machine may all be under way when a short turn ends
@@ -78,7 +84,19 @@ def http_turn(server: Server, request: Request, connections: int, seconds: int) 
     return pump_turn(server, "\r\n".join([*lines, "", ""]).encode() + (request.body or b""), connections, seconds)
 
 
-def _wrk_turn(server: Server, request: Request, connections: int, seconds: int) -> Turn:
+def run_wrk(script: Path, server: Server, connections: int, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Let wrk load a server by a script and tell it when to stop: it knows whole seconds only."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{WRK_LIMIT_S}s", "--timeout", "10s", "-s", str(script)]
+    with subprocess.Popen(
+        [*command, f"http://127.0.0.1:{server.port}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(command, process.returncode, out, error)
+
+
+def _wrk_turn(server: Server, request: Request, connections: int, seconds: float) -> Turn:
     with tempfile.TemporaryDirectory(prefix="topics-wrk-") as directory:
         body_file, script = Path(directory, "body"), Path(directory, "load.lua")
         body = ""
@@ -87,11 +105,8 @@ def _wrk_turn(server: Server, request: Request, connections: int, seconds: int) 
             body = f'wrk.body = io.open("{body_file}", "rb"):read("*a")'
         headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in request.headers)
         script.write_text(_LUA.format(method=request.method, path=request.path, headers=headers, body=body))
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script)]
         before, own = server.cpu_s(), children_cpu_s()
-        done = subprocess.run(
-            [*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=120
-        )
+        done = run_wrk(script, server, connections, seconds)
         own, used = children_cpu_s() - own, server.cpu_s() - before
     found = re.search(r"BENCH (\d+) (\d+) ([\d.]+) ([\d.]+) ([\d.]+) (\d+)", done.stdout)
     if found is None:

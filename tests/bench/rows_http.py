@@ -38,7 +38,7 @@ class Plan:
 
     where: Path
     rounds: int
-    seconds: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Peer:
 
     start: Callable[[Path], AbstractContextManager[Server]]
     prepare: Callable[[Server], None]
-    turn: Callable[[Server, int], Turn]
+    turn: Callable[[Server, float], Turn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ def diff(count: int) -> HttpRow:
 def all_rows() -> list[HttpRow]:
     """Every row of this kind, in the order of the table."""
     rows = [HttpRow(f"empty GET {n} conn", "GET", Request("GET", "/v0/health"), 1, n) for n in (1, 16)]
-    for count, size in ((1, 100), (100, 200), (1000, 200)):
-        rows += [post(count, size, n, durability) for durability in ("disk", "fsync") for n in (1, 16, 64)]
+    rows += [post(1, 100, n, durability) for durability in ("disk", "fsync") for n in (1, 16, 64)]
+    for count in (100, 1000):
+        rows += [post(count, 200, n, durability) for n, durability in ((1, "disk"), (16, "disk"), (16, "fsync"))]
     rows.append(post(1000, 1024, 1, "disk"))
     return rows + [diff(count) for count in (1, 256, 1000)]
 
@@ -140,9 +141,9 @@ def measure(row: HttpRow, plan: Plan) -> dict[str, list[Turn]]:
     with ExitStack() as stack:
         daemon = stack.enter_context(servers.topicsd(plan.where))
         floor = stack.enter_context(servers.floor(prepare(daemon, row)))
-        running: dict[str, tuple[Server, Callable[[Server, int], Turn]]] = {}
+        running: dict[str, tuple[Server, Callable[[Server, float], Turn]]] = {}
 
-        def load(server: Server, seconds: int) -> Turn:
+        def load(server: Server, seconds: float) -> Turn:
             return http_turn(server, row.request, row.connections, seconds)
 
         running["topicsd"], running["floor"] = (daemon, load), (floor, load)

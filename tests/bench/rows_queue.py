@@ -1,6 +1,6 @@
 """Rows of queues: claim and ack one at a time, 8 and 100 at a time, and over work streams; on a small queue, on a
 million jobs that are in segments, and on new ones behind a million that are in segments and leased to somebody who is
-slow; beside consumer groups of Redis and beanstalkd.
+slow; the small one beside consumer groups of Redis and beanstalkd.
 
 The jobs are there before the clock runs. A turn that empties a queue is an error. Server CPU is over jobs done.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.bench import servers
 from tests.bench.figures import Row, Spread, Turn, spread_of
-from tests.bench.load import ask_json, children_cpu_s
+from tests.bench.load import ask_json, children_cpu_s, run_wrk
 from tests.bench.peers import resp
 from tests.bench.rows_http import Plan, payload
 from tests.bench.servers import BenchError, Server
@@ -28,6 +28,12 @@ from tests.bench.servers import BenchError, Server
 JOB_BYTES = 100
 SMALL = 800_000
 """Jobs of a small queue: more than some turns can do."""
+PEERS = {1: 150_000, 8: 300_000, 100: 600_000}
+"""Jobs of a peer by how many are taken at a time: beanstalkd takes a second to be given 20,000."""
+PEERS_NOTE = (
+    "workers are requests of wrk, of work streams and peers a script: Redis: XREADGROUP, XACK + XDEL, RESP, AOF "
+    "everysec; beanstalkd: reserve, delete, as many pipelined"
+)
 CLAIMS = Path(__file__).with_name("claims.lua")
 """What workers do, for wrk."""
 SETTLED_S = 3
@@ -47,10 +53,15 @@ class QueueRow:
     """Whether those are leased already, and the workers get `SMALL` newer ones."""
 
     @property
+    def is_small(self) -> bool:
+        """Whether it is the small queue's, the only one that peers have too."""
+        return self.jobs == SMALL
+
+    @property
     def name(self) -> str:
         """What it is called."""
         how = "work stream + ack" if self.kind == "stream" else "claim + ack"
-        where = "" if self.jobs == SMALL else f", {self.jobs:,} jobs in segments"
+        where = "" if self.is_small else f", {self.jobs:,} jobs in segments"
         where = f", new jobs behind {self.jobs:,} leased ones in segments" if self.behind else where
         return f"queue: {how} of {self.batch}, {self.workers} workers{where}"
 
@@ -86,12 +97,9 @@ def _wrk_turn(server: Server, batch: int, workers: int, seconds: float) -> Turn:
     with tempfile.TemporaryDirectory(prefix="topics-wrk-") as directory:
         script = Path(directory, "claims.lua")
         script.write_text(f"local BATCH = {batch}\n{CLAIMS.read_text()}")
-        command = ["wrk", "-t1", f"-c{workers}", f"-d{max(round(seconds), 1)}s", "--timeout", "10s", "-s", str(script)]
         acked = ask_json(server, "GET", "/v0/topics/jobs")["queue"]["acked"]
         before, own, began = server.cpu_s(), children_cpu_s(), time.monotonic()
-        done = subprocess.run(
-            [*command, f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=120
-        )
+        done = run_wrk(script, server, workers, seconds)
         took_s, own, used = time.monotonic() - began, children_cpu_s() - own, server.cpu_s() - before
     left = ask_json(server, "GET", "/v0/topics/jobs")["queue"]
     count = left["acked"] - acked
@@ -105,7 +113,7 @@ def fill(server: Server, row: QueueRow) -> None:
     config = {"type": "queue", "lease_ms": 3_600_000, "durability": "disk"}
     ask_json(server, "PUT", "/v0/topics/jobs", config)
     _write(server, row.jobs)
-    if row.jobs != SMALL:
+    if not row.is_small:
         for _ in range(2):
             ask_json(server, "POST", "/v0/admin/checkpoint")
     if row.behind:
@@ -156,19 +164,19 @@ def run(row: QueueRow, plan: Plan) -> Row:
         daemon = stack.enter_context(servers.topicsd(plan.where))
         fill(daemon, row)
         running = {"topicsd": (daemon, row.kind)}
-        if servers.installed("redis-server"):
+        if row.is_small and servers.installed("redis-server"):
             peer = stack.enter_context(servers.redis(plan.where, "everysec"))
-            fill_redis(peer, SMALL)
+            fill_redis(peer, PEERS[row.batch])
             running["Redis consumer group"] = (peer, "redis")
-        if servers.installed("beanstalkd"):
+        if row.is_small and servers.installed("beanstalkd"):
             peer = stack.enter_context(servers.beanstalkd(plan.where))
-            fill_beanstalkd(peer, SMALL)
+            fill_beanstalkd(peer, PEERS[row.batch])
             running["beanstalkd, binlog"] = (peer, "beanstalkd")
         turns: dict[str, list[Turn]] = {name: [] for name in running}
         for _ in range(plan.rounds):
             for name, (server, kind) in list(running.items()):
                 try:
-                    turns[name].append(turn(server, kind, row.batch, row.workers, min(plan.seconds, 1)))
+                    turns[name].append(turn(server, kind, row.batch, row.workers, plan.seconds))
                 except BenchError:
                     if name == "topicsd" or not turns[name]:
                         raise
@@ -185,8 +193,7 @@ def run(row: QueueRow, plan: Plan) -> Row:
         rate=Spread.of([one.rate for one in mine]),
         rate_unit="jobs/s",
         client_cpu_us=Spread.of([one.client_cpu_s / one.count * 1e6 for one in mine]).median,
-        note="workers are requests of wrk, of work streams and peers a script: Redis: XREADGROUP, XACK + XDEL, "
-        "RESP, AOF everysec; beanstalkd: reserve, delete, as many pipelined",
+        note=PEERS_NOTE if row.is_small else "peers: at the small queue",
     )
 
 

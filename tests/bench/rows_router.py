@@ -114,7 +114,7 @@ def run_all(fans: Iterable[int], plan: Plan) -> Iterator[Row]:
         with servers.topicsd(plan.where) as server:
             for number in range(fan):
                 ask_json(server, "PUT", f"/v0/routers/r{number}", {"source": "source", "dest": f"d{number}"})
-            writes = max(50, 200 * plan.seconds // max(fan // 10, 1))
+            writes = max(50, int(200 * plan.seconds) // max(fan // 10, 1))
             dest = f"d{fan - 1}"
             ask_json(server, "POST", "/v0/topics/alone", {"records": [{"data": 0}]})
             rounds, alone = [], []

@@ -31,6 +31,8 @@ PACE_S = 0.01
 PACE_MANY_S = 0.1
 """How far writes are apart with more than `MANY` watchers: the process that reads takes longer than the daemon."""
 MANY = 100
+SETTLE_S = 0.5
+"""How long watchers go on reading after the last write."""
 GOALS_MS = {1: 0.3, 10: 0.4, 100: 1.5, 1000: 15}
 MEMORY_GOAL_KIB = 20.0
 COMPILED_MS: dict[int, float | None] = {1: 0.6, 10: 1.0, 100: 3.1, 1000: None}
@@ -92,7 +94,7 @@ def opening(url: str) -> bytes:
 
 
 def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
-    """Hold all streams until nothing comes for a second after `seconds`; percentiles and the count of deliveries."""
+    """Hold all streams until `SETTLE_S` after `seconds`; percentiles and the count of deliveries."""
     poller = select.epoll()
     socks: dict[int, socket.socket] = {}
     late: list[int] = []
@@ -105,7 +107,7 @@ def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
         socks[sock.fileno()] = sock
         poller.register(sock.fileno(), select.EPOLLIN)
     print("WATCHING", flush=True)
-    cpu, end = time.process_time(), time.monotonic() + seconds + 1.0
+    cpu, end = time.process_time(), time.monotonic() + seconds + SETTLE_S
     while time.monotonic() < end:
         for fd, _ in poller.poll(0.2):
             data = socks[fd].recv(65536)
@@ -126,6 +128,11 @@ def watch(port: int, urls: list[str], seconds: float) -> dict[str, float]:
 def pace_of(watchers: int) -> float:
     """Seconds between two writes."""
     return PACE_MANY_S if watchers > MANY else PACE_S
+
+
+def seconds_of(watchers: int, plan: Plan) -> float:
+    """How long a turn is: with more than `MANY` watchers there are few writes a second."""
+    return max(2.0 if watchers > MANY else 1.0, plan.seconds)
 
 
 def quiet_cpu_us(server: Server, seconds: float, pace_s: float, write: Write = write_paced) -> float:
@@ -168,9 +175,8 @@ def run_all(watchers: list[int], plan: Plan) -> Iterator[Row]:
         return
     with servers.topicsd(plan.where) as server, servers.floor(180, is_fan_out=True) as floor:
         ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {"durability": "disk"})
-        seconds = max(2.0, float(plan.seconds))
         for count in watchers:
-            pace_s = pace_of(count)
+            pace_s, seconds = pace_of(count), seconds_of(count, plan)
             alone = Spread.of([quiet_cpu_us(server, seconds, pace_s) for _ in range(3)]).median
             floor_alone = quiet_cpu_us(floor, seconds, pace_s)
             before = server.resident_bytes()
@@ -197,9 +203,8 @@ def run_sockets(watchers: list[int], plan: Plan) -> Iterator[Row]:
         return
     with servers.topicsd(plan.where) as server:
         ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {"durability": "disk"})
-        seconds = max(2.0, float(plan.seconds))
         for count in watchers:
-            pace_s = pace_of(count)
+            pace_s, seconds = pace_of(count), seconds_of(count, plan)
             alone = Spread.of([quiet_cpu_us(server, seconds, pace_s, publish_paced) for _ in range(3)]).median
             streams_alone = Spread.of([quiet_cpu_us(server, seconds, pace_s) for _ in range(3)]).median
             mine, beside = [], []
