@@ -285,6 +285,7 @@ _CODE_HINTS = {
     "disk_full": "free space on the daemon's disk; reading and deleting still work, writing resumes by itself",
     "topic_exists_incompatible": "the type of a topic never changes: use another name",
     "topic_moved": "say where it is now: --url or --socket of that daemon",
+    "router_cycle": "with --allow-cycle each record goes round once",
     "topic_not_empty": "delete its records first, or leave --if-empty out",
 }
 _HINTS = {
@@ -304,7 +305,9 @@ def api_error(answer: Answer) -> ApiError:
         error = json.loads(answer.body)["error"]
         code, message = str(error["code"]), str(error["message"])
         if code == "not_found":
-            seqs = f"the topic holds seqs {error['detail']['earliest_seq']} to {error['detail']['head_seq']}"
+            earliest, head = error["detail"]["earliest_seq"], error["detail"]["head_seq"]
+            holds = f"the topic holds seqs {earliest} to {head}"
+            seqs = holds if earliest <= head else f"the topic holds nothing; the next seq is {head + 1}"
     except (ValueError, LookupError, TypeError):
         pass
     exit_code = _EXITS.get(answer.status, exits.FAILED)

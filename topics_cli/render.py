@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DIM, PLAIN = b"\x1b[2m", b"\x1b[0m"
 _ALIASES = {"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}
+_FIELDS = ("topic", "seq", "ts", "time", "node", "tag", "data", "meta", "lease_id", "deadline", "deliveries")
 
 
 class Render:
@@ -52,6 +53,7 @@ class Render:
         self._pieces = read_template(values["template"]) if values.get("template") else None
         if self._fields and self._pieces:
             raise usage("--fields and --template both say what to show", "give one of them")
+        _check_fields(self._fields or [piece[0] for piece in self._pieces or () if isinstance(piece, tuple)])
         whole = self.form in (NDJSON, JSON, TABLE) or self._fields is not None or self._pieces is not None
         self.needs_tags = whole
         self.needs_meta = whole or self.form != RAW
@@ -166,6 +168,14 @@ class Picker:
 
         value = self.value(name)
         return "" if value is None else plain(value)
+
+
+def _check_fields(names: list[str]) -> None:
+    """Refuse a field that no record has: a name that was mistyped would show nothing, in each line."""
+    for name in names:
+        if name.removeprefix("$").partition(".")[0] not in _FIELDS:
+            fields = ", ".join(_FIELDS[:-3])
+            raise usage(f"records have no field {name!r}", f"fields: {fields}, and what is in them: data.user.name")
 
 
 def read_template(text: str) -> list[str | tuple[str]]:

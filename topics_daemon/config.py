@@ -273,7 +273,8 @@ def _parse_quantity(setting: Setting, raw: object) -> int:
         raise ValueError(f"must be a {setting.kind.value}{example}")
     value = int(found[1]) * units[found[2].lower()]
     if not setting.low <= value <= setting.high:
-        raise ValueError(f"must be between {setting.low} and {setting.high}")
+        unit = " ms" if setting.kind is Kind.TIME else ""
+        raise ValueError(f"must be between {show(setting, setting.low)} and {show(setting, setting.high)}{unit}")
     return value
 
 
@@ -425,21 +426,22 @@ def load(wants: Wants, environ: Mapping[str, str]) -> Config:
             warnings.append(f"unknown variable {variable} is ignored")
     for name, raw in wants.flags.items():
         take(BY_NAME[name], raw, f"flag {BY_NAME[name].flag}")
-    keys = _read_keys(values, environ, mistakes, warnings)
-    _check_cold(values, mistakes)
+    keys = _read_keys(values, sources, environ, mistakes, warnings)
+    _check_cold(values, sources, mistakes)
     if mistakes:
         raise Mistakes(mistakes)
     return Config(values, sources, tuple(warnings), keys or (), keys is not None)
 
 
-def _check_cold(values: dict[str, Any], mistakes: list[str]) -> None:
+def _check_cold(values: dict[str, Any], sources: dict[str, str], mistakes: list[str]) -> None:
     """What can be wrong with the place of the cold tier, as far as that can be told without going there."""
     for name, check in (("cold_url", parse_bucket), ("cold_prices", parse_prices)):
         try:
             if values[name]:
                 check(values[name])
         except ValueError as error:
-            mistakes.append(f"{name} {error}")
+            mistakes.append(f"{sources[name]}: {name} {error}")
+            return
     if values["cold_url"] and values["cold_dir"]:
         mistakes.append("cold_url and cold_dir are two places for the same: choose one")
     if values["cold_url"] and not has_library():
@@ -447,7 +449,11 @@ def _check_cold(values: dict[str, Any], mistakes: list[str]) -> None:
 
 
 def _read_keys(
-    values: dict[str, Any], environ: Mapping[str, str], mistakes: list[str], warnings: list[str]
+    values: dict[str, Any],
+    sources: dict[str, str],
+    environ: Mapping[str, str],
+    mistakes: list[str],
+    warnings: list[str],
 ) -> tuple[Key, ...] | None:
     """The keys of all sources together, or None when there is none."""
     keys: list[Key] = list(values["api_keys"])
@@ -456,12 +462,13 @@ def _read_keys(
     if environ.get("CREDENTIALS_DIRECTORY") and os.path.exists(credential):
         paths.append(credential)
     for path in paths:
+        source = f"{CREDENTIAL} of CREDENTIALS_DIRECTORY" if path == credential else sources["api_keys_file"]
         try:
             found, warning = read_key_file(path)
         except OSError as error:
-            mistakes.append(f"api_keys_file {path}: {error.strerror}")
+            mistakes.append(f"{source}: api_keys_file {path}: {error.strerror}")
         except ValueError as error:
-            mistakes.append(f"api_keys_file {path}: {error}")
+            mistakes.append(f"{source}: api_keys_file {path}: {error}")
         else:
             keys += found
             if warning is not None and path != credential:

@@ -285,3 +285,29 @@ def test_explain_says_why_an_evicted_record_is_gone(shared: Daemon, topic: str) 
         "evicted",
         "cap",
     )
+
+
+def test_create_refuses_another_type_and_hints_at_nothing_that_cannot_be(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic, "--type", "queue")
+    done = shared.run("create", topic, "--type", "log")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"is a queue; the type of a topic never changes" in done.stderr
+    assert b"topics set" not in done.stderr
+
+
+def test_a_field_that_no_record_has_is_a_mistake(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "--json", '{"a":1}')
+    for words in (["--fields", "seq,tga"], ["-t", "{seq} {a}"]):
+        done = shared.run("tail", topic, *words)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"data.user.name" in done.stderr
+    assert shared.ok("tail", topic, "--fields", "seq,$ts,data.a,data.b,meta.k").endswith(b"\t1\t\t\n")
+
+
+def test_what_is_missing_is_said_behind_what_is_there(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    together = shared.start_command("get", topic, "1", "2", stderr=subprocess.STDOUT).communicate(timeout=30)[0]
+    assert together.startswith(b'{"$seq":1,'), together
+    assert b"record 2" in together
+    shared.ok("delete", topic, "--seq", "1")
+    assert b"the topic holds nothing; the next seq is 2" in shared.run("get", topic, "1").stderr

@@ -101,6 +101,7 @@ def test_an_open_socket_is_a_warning(mortal: Daemon) -> None:
 @pytest.mark.parametrize(
     ("look", "values", "verdict"),
     [
+        (doctor._code, {}, "skipped"),
         (doctor._log, {"topics_wal_read_only": 1}, "wrong"),
         (doctor._log, {"topics_wal_read_only": 0}, "ok"),
         (doctor._disk, {"topics_disk_free_bytes": 1 << 20}, "wrong"),
@@ -130,3 +131,17 @@ def test_slow_syncs_are_told_from_the_buckets() -> None:
     assert doctor._sync(reading({"0.001": 90, "0.5": 100, "+Inf": 100})).verdict == "ok"
     assert doctor._sync(reading({"0.001": 10, "0.5": 100, "+Inf": 100})).verdict == "warning"
     assert doctor._sync(reading({"0.001": 0, "+Inf": 0})).verdict == "skipped"
+
+
+def test_it_says_whether_the_daemon_runs_its_compiled_part(mortal: Daemon) -> None:
+    mortal.stop()
+    pure = Daemon(mortal.directory, TOPICS_PURE="1")
+    try:
+        pure.start()
+        check = _verdicts(pure.run("doctor", "-o", "ndjson").stdout)["code"]
+        assert check["verdict"] == "warning"
+        assert "TOPICS_PURE" in check["fix"]
+    finally:
+        pure.stop()
+    series = [{"labels": {"version": "1", "compiled": "1"}, "value": 1}]
+    assert doctor._code(Reading({"topics_build_info": {"series": series}}, 0.0)).verdict == "ok"

@@ -141,3 +141,17 @@ def test_batches_are_joined_and_what_cannot_be_is_said(exporter: Daemon, lake: P
     assert b"no problems found" in exporter.ok("export", "*", "--to", str(lake), "--verify")
     assert exporter.run("lake", "compact", "nobody", "--to", str(lake)).returncode == 3
     assert exporter.run("lake", "compact", "orders").returncode == 2
+
+
+def test_spark_is_not_started_for_what_cannot_be(shared: Daemon, topic: str, tmp_path: Path) -> None:
+    shared.ok("write", topic, "x")
+    for words, said in (
+        ([topic, "--to", str(tmp_path), "--format", "delta"], b"(unsupported)"),
+        ([topic, "--to", "s3a://bucket/x"], b"(unsupported)"),
+        ([topic + "-none", "--to", str(tmp_path)], b"(topic_not_found)"),
+        ([topic], b"where to?"),
+    ):
+        done = shared.run("spark-export", *words)
+        assert done.returncode in (1, 2), done
+        assert said in done.stderr
+        assert b"Spark on" not in done.stderr

@@ -136,7 +136,9 @@ def test_a_key_file_that_others_can_write_or_that_is_not_there_is_a_mistake(tmp_
     assert "No such file" in mistakes(TOPICS_API_KEYS_FILE=str(tmp_path / "none"))[0]
     file.chmod(0o600)
     file.write_text("good\nlong-secret:nonsense\n")
-    assert mistakes(TOPICS_API_KEYS_FILE=str(file))[0].startswith(f"api_keys_file {file}: line 2 is malformed")
+    assert mistakes(TOPICS_API_KEYS_FILE=str(file))[0].startswith(
+        f"environment TOPICS_API_KEYS_FILE: api_keys_file {file}: line 2 is malformed"
+    )
 
 
 def test_no_key_shows_in_a_repr_nor_in_what_print_config_prints() -> None:
@@ -277,3 +279,16 @@ def test_every_variable_of_the_specification_is_there_with_its_default() -> None
     defaults = {setting.variable.removeprefix("TOPICS_"): setting.default for setting in SETTINGS}
     assert {name: defaults.get(name) for name in PROMISED} == PROMISED
     assert {"SOCKET", "API_KEYS", "API_KEYS_FILE", "PORT_FILE", "WAL_SHARDS", "SOCKET_AUTH"} <= set(defaults)
+
+
+def test_mistakes_name_the_variable_and_say_bounds_as_one_writes_them() -> None:
+    for name, value, said in (
+        ("COLD_URL", "nonsense", "cold_url must be like s3://bucket/prefix"),
+        ("COLD_PRICES", "nonsense", "cold_prices has an unknown operation 'nonsense'"),
+        ("API_KEYS_FILE", "/nowhere", "api_keys_file /nowhere: No such file or directory"),
+        ("WAL_FILE_BYTES", "1", "wal_file_bytes must be between 1MiB and 16GiB"),
+        ("DRAIN_MS", "48h", "drain_ms must be between 0 and 86400000 ms"),
+        ("MAX_LIMIT", "0", "max_limit must be between 1 and 100000"),
+    ):
+        (line,) = mistakes(**{f"TOPICS_{name}": value})
+        assert line.startswith(f"environment TOPICS_{name}: {said}")

@@ -66,10 +66,10 @@ def doctor(session: Session, values: dict[str, Any]) -> int:
         checks.append(Check("daemon" if len(checks) == 1 else "metrics", WRONG, caught.what, caught.hint))
     checks += _place(where)
     if reading is None:
-        names = ("log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
+        names = ("code", "log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
         checks += [Check(name, SKIPPED, "the metrics could not be read") for name in names]
     else:
-        checks += [look(reading) for look in (_log, _sync, _disk, _checkpoint, _damage, _loop, _files, _clock)]
+        checks += [look(reading) for look in (_code, _log, _sync, _disk, _checkpoint, _damage, _loop, _files, _clock)]
     _show(session, checks)
     session.out.flush()
     if values["bundle"]:
@@ -128,6 +128,16 @@ def _place(where: Where) -> list[Check]:
     else:
         checks.append(Check("store", WELL, f"{path}: process {pid or 'of another namespace'} has it"))
     return checks
+
+
+def _code(now: Reading) -> Check:
+    compiled = now.by("topics_build_info", "compiled")
+    if "1" in compiled:
+        return Check("code", WELL, "compiled (engine._scan)")
+    if "0" not in compiled:
+        return Check("code", SKIPPED, "the daemon does not say whether it is compiled")
+    fix = "unset TOPICS_PURE; else install topics again where there are a C compiler and Python's headers"
+    return Check("code", WARNING, "Python alone: the same answers, for more CPU", fix)
 
 
 def _log(now: Reading) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,11 @@ def failures(extra: str, *packages: str) -> Iterator[None]:
         raise Failure(error.what, error.code, error.hint, code) from error
 
 
-def run(session: Session, values: dict[str, Any], runner: Runner | None) -> int:
-    """Export with a runner (None: here), and say what was done."""
+def run(session: Session, values: dict[str, Any], start: Callable[[], Runner] | None) -> int:
+    """Export with the runner that `start` gives (None: here), and say what was done.
+
+    It is not started before all that can be wrong without it has been looked at.
+    """
     from topics_lake.export import Export, Settings
     from topics_lake.lake import Lake
 
@@ -69,6 +72,7 @@ def run(session: Session, values: dict[str, Any], runner: Runner | None) -> int:
             plan = Export(lake, path, settings)
             done = [plan.plan(name) for name in names]
         else:
+            runner = start() if start is not None else None
             with lake.turn():
                 for topic in Export(lake, path, settings, runner, lambda step: session.stop.check()).run(names):
                     done.append(topic)
@@ -148,7 +152,9 @@ def exported(lake: Lake, words: list[str]) -> list[str]:
     names = [name for name in lake.topics() if name in words or name.startswith(prefixes)]
     if not names:
         what = f"{os.path.abspath(lake.path)} has none of these topics"
-        raise Failure(what, "not_found", "nothing was exported there yet", exits.NOTHING)
+        raise Failure(
+            what, "not_found", "--verify looks at what was exported, and exports nothing itself", exits.NOTHING
+        )
     return names
 
 

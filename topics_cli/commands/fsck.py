@@ -20,6 +20,7 @@ from topics_cli.store_dir import data_dir, holder
 def fsck(session: Session, values: dict[str, Any]) -> int:
     """Check a store; 4 when it is damaged."""
     path = data_dir(values["dir"])
+    _subset(values["subset"])
     if holder(path) is not None:
         with pinned(session, {}, within=path) as export:
             session.talk.note(f"topics: a daemon has {path}: checking what it holds now ({export['path']})")

@@ -30,6 +30,7 @@ def get(session: Session, values: dict[str, Any]) -> int:
             if error.code != "not_found":
                 raise
             code = exits.NOTHING
+            session.out.flush()
             session.report(error)
             continue
         line = _record_line(body)

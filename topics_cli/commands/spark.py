@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
 from topics_cli.commands.export import failures
 from topics_cli.commands.export import run as run_export
-from topics_cli.exits import usage
 from topics_cli.findings import Sheet
 from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 from topics_cli.where import find_key
+
+if TYPE_CHECKING:
+    from topics_lake.export import Runner
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas")
 
@@ -23,16 +26,17 @@ def spark_export(session: Session, values: dict[str, Any]) -> int:
             from topics_cli.commands.export import export
 
             return export(session, values)
-        if values["to"] is None:
-            raise usage("where to?", "say --to DIR")
-        spark = _spark(session, values)
-        try:
-            return run_export(session, values, _runner(session, values, spark))
-        finally:
-            spark.stop()
+        with ExitStack() as stack:
+
+            def start() -> Runner:
+                spark = _spark(session, values)
+                stack.callback(spark.stop)
+                return _runner(session, values, spark)
+
+            return run_export(session, values, start)
 
 
-def _runner(session: Session, values: dict[str, Any], spark: Any) -> Any:
+def _runner(session: Session, values: dict[str, Any], spark: Any) -> Runner:
     from topics_lake.frames import OnFrames
     from topics_lake.lake import Lake
     from topics_lake.spark import OnSpark

@@ -68,6 +68,9 @@ def create(session: Session, values: dict[str, Any]) -> int:
 
 def _exists(session: Session, topic: str, config: dict[str, Any], there: dict[str, Any]) -> int:
     differing = [name for name, value in config.items() if there["config"].get(name) != value]
+    if "type" in differing:
+        what = f"topic {topic} is a {there['config']['type']}; the type of a topic never changes"
+        raise Failure(what, "topic_exists_incompatible", "use another name, or drop it first")
     if session.out.form in API_FORMS:
         answer = {"topic": topic, "created": False, "config": there["config"], "epoch": there["epoch"]}
         session.out.line(json.dumps(answer, separators=(",", ":")))
