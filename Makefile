@@ -48,11 +48,17 @@ $(REWRITTEN): | setup
 	@ls -d tests/*/ | xargs -P 2 -n 15 $(PY) -m pytest --collect-only -q >/dev/null 2>&1 || true
 	@mkdir -p $(@D) && touch $@
 
-test: setup-s3 check $(REWRITTEN) ## everything that must hold before a change lands (under 10 minutes on two cores)
-	@$(PYTEST)
+# ruff and mypy beside the tests, what they say behind what those say, and the worse of both exit statuses.
+define beside-check
+	@said=$$(mktemp); $(MAKE) --silent check >"$$said" 2>&1 & check=$$!; trap 'kill $$check 2>/dev/null; rm -f "$$said"' EXIT; \
+	$(1); tests=$$?; wait $$check; checked=$$?; cat "$$said"; exit $$((tests > checked ? tests : checked))
+endef
 
-quick: check $(REWRITTEN) ## the same without the slow tests (under a minute); before every commit
-	@$(PYTEST) -m "not slow"
+test: setup-s3 $(REWRITTEN) ## everything that must hold before a change lands (under 10 minutes on two cores)
+	$(call beside-check,$(PYTEST))
+
+quick: setup $(REWRITTEN) ## the same without the slow tests (under a minute); before every commit
+	$(call beside-check,$(PYTEST) -m "not slow")
 
 crash: setup ## the crash gate: every legal crash image, planted bugs, bit flips, SIGKILLs; one table (under 10 minutes)
 	@$(PY) -m tests.sim.gate $(ARGS)

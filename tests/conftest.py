@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import re
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,6 +84,16 @@ def pytest_report_header() -> str:
     return f"records are taken apart and rendered by {'compiled code' if scan.is_compiled() else 'Python alone'}"
 
 
+_ALL_SLOW = re.compile(r"^pytestmark = pytest\.mark\.slow$", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What `-m "not slow"` leaves out to its last test is not even imported: that would be half of the way to them."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return bool(_ALL_SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
+
+
 LONGEST = (
     "tests/spark",
     "tests/sim/test_crashes.py",
@@ -121,6 +133,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _ByRoom(config, log)
 
 
+gc.disable()
+"""Until the tests begin: modules and tests come to stay, and to look through them for garbage takes a fifth of it."""
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays to the end: no collection of garbage needs to look at it again."""
     gc.freeze()
+    gc.enable()

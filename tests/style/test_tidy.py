@@ -13,10 +13,12 @@ from tests.style import rules
 from tests.style.sources import module_name, python_files, text, tracked, tree
 
 SOURCES = [path for path in python_files() if path.parts[0] not in ("tests", "scripts")]
+OTHERS = [path for path in python_files() if path.parts[0] in ("tests", "scripts")]
 
 
 def test_there_is_something_to_judge() -> None:
     assert len(SOURCES) > 20, SOURCES
+    assert len(OTHERS) > 20, OTHERS
 
 
 def test_imports_point_one_way() -> None:
@@ -55,7 +57,14 @@ def test_the_engine_needs_the_standard_library_xxhash_and_msgspec_alone() -> Non
 
 @pytest.mark.parametrize("rule", rules.FILE_RULES, ids=lambda rule: rule.__name__)
 def test_every_file_keeps_the_rule(rule: rules.FileRule) -> None:
-    complaints = [line for path in python_files() for line in rule(str(path), text(path), tree(path))]
+    complaints = [line for path in SOURCES for line in rule(str(path), text(path), tree(path))]
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", rules.FILE_RULES, ids=lambda rule: rule.__name__)
+def test_so_does_every_file_of_the_tests(rule: rules.FileRule) -> None:
+    complaints = [line for path in OTHERS for line in rule(str(path), text(path), tree(path))]
     assert not complaints, "\n".join(complaints)
 
 
