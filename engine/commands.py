@@ -15,30 +15,25 @@ from engine.limits import Limits
 from engine.types import Match
 
 
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """Records of one atomic write, column by column.
 
     `datas` are JSON values as bytes, verbatim and known to be valid; `metas` JSON objects as bytes. Columns other than
     `datas` are None when no record of the batch has them. Plain lists inside one hot path (house style, 13).
     """
 
-    __slots__ = ("datas", "metas", "nodes", "tags")
-
-    def __init__(
-        self,
-        datas: list[bytes],
-        *,
-        tags: list[str | None] | None = None,
-        nodes: list[str | None] | None = None,
-        metas: list[bytes | None] | None = None,
-    ) -> None:
-        self.datas = datas
-        self.tags = tags
-        self.nodes = nodes
-        self.metas = metas
+    datas: list[bytes]
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+    metas: list[bytes | None] | None = None
 
     def __len__(self) -> int:
         return len(self.datas)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether its records have more than data."""
+        return self.tags is not None or self.nodes is not None or self.metas is not None
 
     @property
     def bytes(self) -> int:

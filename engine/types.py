@@ -270,7 +270,7 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is on its way to, or has gone; None for one that is here."""
 
 
-class AppendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """The answer to a write."""
 
     topic: str

@@ -27,10 +27,13 @@ from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend, StagedElsewhere
 from engine.core.ticket import Ticket
 from engine.errors import TopicsError, outcome_unknown
+from engine.formats.append import SharedBody
 from engine.formats.control import MarkBody, encode_control_body
 from engine.formats.frame import FrameType
+from engine.fragment import Rendered
 from engine.fs import Fs
 from engine.limits import EngineSettings
+from engine.topic.block import OPEN_BYTES, OPEN_RECORDS
 from engine.types import Durability
 from engine.wal.wal import SyncJob, Wal
 
@@ -47,6 +50,7 @@ class ShardBook:
         "dirty",
         "failed",
         "next_sync_ms",
+        "open",
         "sync_began_ms",
         "sync_began_ns",
         "syncing",
@@ -75,6 +79,8 @@ class ShardBook:
         self.sync_began_ns = 0
         self.syncing: list[Slot] = []
         """Slots that the running sync covers."""
+        self.open: StagedAppend | None = None
+        """The last write that others may join while its frame is the tip's last, and not written."""
 
 
 class Commit:
@@ -114,6 +120,32 @@ class Commit:
         book.touched.append(slot)
         if not slot.dirty:
             self._soil(slot, book)
+
+    def join(self, slot: Slot, ticket: Ticket[Any], first_seq: int, rendered: Rendered, now_ms: int) -> bool:
+        """Let a write share the frame of the one before it (ADR 0050); False where it needs one of its own.
+
+        Both are of one topic and moment and have nothing but data; the frame is the tip's last, and not written.
+        """
+        into = self.books[slot.shard].open
+        if into is None or into.slot is not slot or into.ts != now_ms:
+            return False
+        if into.lsn != self.wal.shards[slot.shard].last_lsn or not slot.pending or slot.pending[-1] is not into:
+            return False
+        shared = into.shared
+        if shared is None:
+            shared = into.shared = SharedBody(into.rendered)
+        count, length = len(rendered.strides), shared.longer_by(rendered)
+        if length > OPEN_BYTES or shared.count + count > OPEN_RECORDS:
+            return False
+        end = self.wal.lengthen(slot.shard, shared, length)
+        if not end:
+            return False
+        shared.add(rendered, length)
+        into.joined.append((ticket, first_seq, count))
+        if into.sync_lsn == into.end_lsn:
+            into.sync_lsn = end
+        into.end_lsn = end
+        return True
 
     def _soil(self, slot: Slot, book: ShardBook) -> None:
         """The slot has a frame that no sync covers; the shard's first one starts the time of the background sync."""
@@ -272,11 +304,8 @@ class Commit:
                 if change.sync_lsn > durable:
                     book.awaiting[slot] = None
                     book.wanted = True
-                for waiting in reversed(pending):
-                    if waiting.ticket is not None and write_ns:
-                        if waiting.ticket.write_ns:
-                            break
-                        waiting.ticket.write_ns = write_ns
+                if write_ns:
+                    self._note_write(pending, write_ns)
                 return
             pending.popleft()
             answer = change.apply(self.catalog, now_ms)
@@ -290,10 +319,26 @@ class Commit:
                     book.wanted = True
                 else:
                     ticket.complete(answer)
-            if isinstance(change, StagedAppend) and change.followers:
-                again = msgspec.structs.replace(answer, created=False, deduped=True)
-                for follower, durably in change.followers:
-                    self.wait_durable(slot, change.end_lsn if durably else 0, follower, again)
+            if isinstance(change, StagedAppend):
+                for ticket, first_seq, count in change.joined:
+                    ticket.write_ns = ticket.write_ns or write_ns
+                    ticket.sync_ns = sync_ns
+                    ticket.complete(change.answer(first_seq, count, False))
+                if change.followers:
+                    again = msgspec.structs.replace(answer, created=False, deduped=True)
+                    for follower, durably in change.followers:
+                        self.wait_durable(slot, change.end_lsn if durably else 0, follower, again)
+
+    @staticmethod
+    def _note_write(pending: deque[Staged], write_ns: int) -> None:
+        """What waits for a sync was written in so long, but for what was written before."""
+        for change in reversed(pending):
+            if change.ticket is not None:
+                if change.ticket.write_ns:
+                    break
+                change.ticket.write_ns = write_ns
+            for ticket, *_ in change.joined if isinstance(change, StagedAppend) else ():
+                ticket.write_ns = write_ns
 
     def wait_durable(self, slot: Slot, lsn: int, ticket: Ticket[Any], answer: Any) -> None:
         """Answer once everything up to `lsn` of the slot's shard is on disk."""
@@ -366,7 +411,7 @@ class Commit:
         if change.ticket is not None:
             change.ticket.fail(error)
         if isinstance(change, StagedAppend):
-            for ticket, _ in change.followers or ():
+            for ticket, *_ in (*change.joined, *(change.followers or ())):
                 ticket.fail(error)
 
     # -- marks -----------------------------------------------------------------------------------------------------

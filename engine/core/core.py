@@ -217,6 +217,11 @@ class Core(Reads):
         size = 0
         if config.cap_bytes or config.cap_records or self.limits.total_bytes:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
+        plain = key is None and not ack_fsync and not size and not batch.has_columns
+        if plain and shard.staged and self.commit.join(slot, ticket, first, rendered, now):
+            slot.logged = slot.tip = first + count - 1
+            slot.staged_records += count
+            return True
         change = StagedAppend(slot, ticket, first, rendered, now, key, digest, created, size)
         if config.durability is EPHEMERAL:
             if not self.ephemeral.stage(slot, change, count):
@@ -233,6 +238,7 @@ class Core(Reads):
             if ack_fsync:
                 change.ack_lsn = end
             self.commit.add(change, end, sync=config.durability is Durability.FSYNC)
+            self.commit.books[slot.shard].open = change if plain else None
         slot.tip += count
         slot.staged_records += count
         slot.staged_bytes += size

@@ -6,11 +6,12 @@ topic strictly in order; `apply` is all that changes a topic.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
+from engine.formats.append import SharedBody
 from engine.formats.moving import MoveBody, MoveState
 from engine.fragment import Rendered
 from engine.routers.router import Router
@@ -51,6 +52,10 @@ class StagedElsewhere(Staged):
         self.shard = shard
 
 
+Joined: TypeAlias = tuple[Ticket[AppendResult], int, int]
+"""A write that has joined another one's frame: its ticket, first seq and count."""
+
+
 class StagedAppend(Staged):
     """Records that will be readable."""
 
@@ -59,8 +64,10 @@ class StagedAppend(Staged):
         "digest",
         "first_seq",
         "followers",
+        "joined",
         "key",
         "rendered",
+        "shared",
         "staged_bytes",
         "ts",
     )
@@ -89,9 +96,13 @@ class StagedAppend(Staged):
         self.staged_bytes = staged_bytes
         self.followers: list[tuple[Ticket[AppendResult], bool]] | None = None
         """Retries with the same key that arrived while this one was being committed, and whether they want a sync."""
+        self.shared: SharedBody | None = None
+        """The body of its frame where other writes have joined it, and they."""
+        self.joined: list[Joined] = []
 
     def apply(self, catalog: Catalog, now_ms: int) -> AppendResult:
-        slot, topic, rendered = self.slot, self.slot.topic, self.rendered
+        slot, topic = self.slot, self.slot.topic
+        rendered = self.rendered if self.shared is None else self.shared.rendered
         count = len(rendered.strides)
         records, size = topic.count, topic.bytes
         key = self.key
@@ -114,16 +125,12 @@ class StagedAppend(Staged):
             slot.host.appended(count)
         if slot.outlets is not None:
             slot.outlets.note()
-        return AppendResult(
-            topic=topic.name,
-            first_seq=self.first_seq,
-            last_seq=self.first_seq + count - 1,
-            head_seq=topic.head,
-            count=count,
-            created=self.created,
-            deduped=False,
-            epoch=topic.epoch,
-        )
+        return self.answer(self.first_seq, len(self.rendered.strides), self.created)
+
+    def answer(self, first_seq: int, count: int, created: bool) -> AppendResult:
+        """What one of the writes that it holds is told."""
+        topic, last_seq = self.slot.topic, first_seq + count - 1
+        return AppendResult(topic.name, first_seq, last_seq, last_seq, count, created, False, topic.epoch)
 
 
 class StagedCreate(Staged):

@@ -52,6 +52,41 @@ class AppendBody:
         self.rendered = rendered
 
 
+class SharedBody:
+    """The body of a frame that takes one write after another, while it waits for its group (ADR 0050); its records
+    have nothing but data.
+
+    body_len   what it has come to; `rendered` are all its records, from when it is `closed`
+    """
+
+    __slots__ = ("_fragments", "_strides", "body_len", "rendered")
+
+    def __init__(self, first: Rendered) -> None:
+        self.rendered = first
+        self._strides = first.strides[:]
+        self._fragments = [first.fragments]
+        self.body_len = 4 * len(first.strides) + len(first.fragments)
+
+    @property
+    def count(self) -> int:
+        return len(self._strides)
+
+    def longer_by(self, more: Rendered) -> int:
+        """How long it would be with these records too."""
+        return self.body_len + 4 * len(more.strides) + 1 + len(more.fragments)
+
+    def add(self, more: Rendered, body_len: int) -> None:
+        """Take these records, of the seqs that follow; `body_len` is what `longer_by` said of them."""
+        self._strides.extend(more.strides)
+        self._fragments.append(more.fragments)
+        self.body_len = body_len
+
+    def close(self) -> bytes:
+        """The body as it is written."""
+        self.rendered = Rendered(b",".join(self._fragments), self._strides)
+        return encode_append_body(None, b"", self.rendered)[1]
+
+
 def encode_append_body(key: bytes | None, digest: bytes, rendered: Rendered) -> tuple[int, bytes]:
     """The flags and the body of an Append frame. `digest` has `DIGEST_LEN` bytes where there is a key."""
     if rendered.node_lens is None and rendered.meta_lens is None and rendered.tag_lens is None:

@@ -14,14 +14,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from engine.formats.append import SharedBody
 from engine.formats.frame import NO_FRAME
 from engine.fs import IOV_MAX, Fs, write_whole
 from engine.wal.chain import DATA_START, LogFile
 from engine.wal.prepare import OpenFile
 
-Staged: TypeAlias = tuple[OpenFile, int, int, int, int, int, int, bytes | tuple[bytes, ...], int, int, int, int]
+Staged: TypeAlias = tuple[
+    OpenFile, int, int, int, int, int, int, bytes | tuple[bytes, ...] | SharedBody, int, int, int, int
+]
 """file, type, flags, count, topic_id, first_seq, ts, body, body_len, lsn, back, order: a plain tuple, one for each
-write of the hot path."""
+frame of the hot path. A shared body knows count and body_len itself."""
 
 _RESERVE_SHARE: Final = 4
 """The reserve for control frames takes at most this share of a file, so that small files stay usable."""

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from engine.formats.append import SharedBody
 from engine.formats.frame import PADDINGS, FrameHeader, align_block, pack_checked, pack_u32, seed_of
 from engine.formats.manifest import Manifest, ShardEntry, encode_meta
 from engine.fs import Fs
@@ -153,6 +154,21 @@ class Wal:
         )
         state.last_lsn = lsn
         state.tip_lsn = state.last_end = end = lsn + total
+        if end > state.chore_lsn:
+            self._look = True
+        return end
+
+    def lengthen(self, shard: int, body: SharedBody, body_len: int) -> int:
+        """Make the last frame of the tip, which is still staged, one with this body, of this length; returns the lsn of
+        its end then, or 0 where it stays as it is, because there is no room at hand."""
+        state = self.shards[shard]
+        end = state.last_lsn + ((body_len + 95) & ~7)
+        if end > state.append_limit:
+            return 0
+        frame = state.staged[-1]
+        if frame[7] is not body:
+            state.staged[-1] = (*frame[:7], body, *frame[8:])
+        state.tip_lsn = state.last_end = end
         if end > state.chore_lsn:
             self._look = True
         return end
@@ -464,6 +480,8 @@ def _packed(
             file = place
             buffers = []
             writes.append((file, lsn, buffers))
+        if isinstance(body, SharedBody):
+            count, body_len, body = body.count, body.body_len, body.close()
         checked = pack_checked(
             body_len, type_, flags, shards, 0, count, lsn, back, 0, order, tick, topic_id, first_seq, ts, durable_lsn
         )

@@ -114,6 +114,32 @@ def _interleaved(world: World) -> None:
     world.check()
 
 
+def _joined(durability: str) -> Script:
+    """Writes of one turn that share frames, up to the end of a log file and over it; others come between."""
+
+    def run(world: World) -> None:
+        world.put("t", durability=durability)
+        world.put("u")
+        for turn in range(6):
+            for write in range(5):
+                world.append("t", 1 + write % 2, size=40 + 30 * turn, wait=False)
+            world.append("u", wait=False)
+            world.append("t", wait=False)
+            world.append("t", wait=False, tag="own")
+            world.append("t", wait=False, key=f"k{turn}")
+            for _ in range(3):
+                world.append("t", size=700, wait=False)
+            world.step()
+        world.settle()
+        world.append("t", wait=False)
+        world.append("t", wait=False)
+        world.delete("t", before_seq=9, wait=False)
+        world.append("t")
+        world.check()
+
+    return run
+
+
 def _rotation(world: World) -> None:
     world.put("t", durability="disk")
     world.put("f", durability="fsync")
@@ -468,6 +494,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("batch-disk", _batches("disk")),
     Scenario("batch-fsync", _batches("fsync")),
     Scenario("interleaved", _interleaved, lags=(0, 2, 4, 6)),
+    Scenario("joined-disk", _joined("disk")),
+    Scenario("joined-fsync", _joined("fsync")),
     Scenario("rotation", _rotation),
     Scenario("rotation-unsynced", _rotation_unsynced, lags=(0, 6)),
     Scenario("oversize", _oversize),
