@@ -15,6 +15,9 @@ from typing import Final, Protocol
 STEADY_MS: Final = 120_000
 """How long a forward step of the wall clock must last before engine time follows it."""
 
+LOOK_MS: Final = 10
+"""How long the wall clock is not looked at again, while no step of it has been seen."""
+
 STEP_TOLERANCE_MS: Final = 50
 """Drift between the two clocks below which nobody speaks of a step."""
 
@@ -43,7 +46,7 @@ class OsClock:
 class EngineTime:
     """Milliseconds that never fall (queues.md, "State and rules")."""
 
-    __slots__ = ("_boot_ms", "_clock", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
+    __slots__ = ("_boot_ms", "_clock", "_look_ms", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
 
     def __init__(self, clock: Clock, last_logged_ms: int) -> None:
         self._clock = clock
@@ -54,6 +57,7 @@ class EngineTime:
         self._offset_ms = self.now_ms - boot_ms
         self._step_seen_boot_ms: int | None = None
         self._step_wall_offset_ms = 0
+        self._look_ms = 0
 
     def advance(self) -> int:
         """Read the clocks once, and return engine time in milliseconds."""
@@ -61,6 +65,15 @@ class EngineTime:
         if boot_ms == self._boot_ms:
             return self.now_ms  # a busy daemon asks several times in a millisecond
         self._boot_ms = boot_ms
+        if boot_ms >= self._look_ms:
+            self._look(boot_ms)
+        now_ms = boot_ms + self._offset_ms
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+        return self.now_ms
+
+    def _look(self, boot_ms: int) -> None:
+        """See whether the wall clock has made a step, and adopt one that has been steady."""
         wall_offset_ms = self._clock.wall_ms() - boot_ms
         if wall_offset_ms <= self._offset_ms + STEP_TOLERANCE_MS:
             self._step_seen_boot_ms = None
@@ -70,5 +83,5 @@ class EngineTime:
         elif boot_ms - self._step_seen_boot_ms >= STEADY_MS:
             self._offset_ms = wall_offset_ms
             self._step_seen_boot_ms = None
-        self.now_ms = max(self.now_ms, boot_ms + self._offset_ms)
-        return self.now_ms
+        if self._step_seen_boot_ms is None:
+            self._look_ms = boot_ms + LOOK_MS

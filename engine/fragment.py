@@ -41,7 +41,9 @@ class Rendered(msgspec.Struct, eq=False):
 
     `fragments` are joined with commas; `strides[i]` is the length of fragment i plus one (for its comma), so record i
     starts at the sum of the strides before it. `node_lens`, `meta_lens`, `tag_lens` are the lengths of those parts as
-    drawn above (0 where a record lacks one), None where no record of the batch has one.
+    drawn above (0 where a record lacks one), None where no record of the batch has one. `size` is what the records
+    count for together (`engine.topic.block.counted_bytes`), where that is known without further ado, because none has
+    more than data; else -1.
     """
 
     fragments: bytes
@@ -49,6 +51,7 @@ class Rendered(msgspec.Struct, eq=False):
     node_lens: array[int] | None = None
     meta_lens: array[int] | None = None
     tag_lens: array[int] | None = None
+    size: int = -1
 
     def __len__(self) -> int:
         return len(self.strides)
@@ -59,18 +62,21 @@ def render(batch: Batch, first_seq: int, ts: int) -> Rendered:
     datas = batch.datas
     has_columns = batch.nodes is not None or batch.metas is not None or batch.tags is not None
     if len(datas) == 1 and not has_columns:
-        fragment = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, datas[0])
-        return Rendered(fragment, array("I", (len(fragment) + 1,)))
+        data = datas[0]
+        fragment = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, data)
+        return Rendered(fragment, array("I", (len(fragment) + 1,)), None, None, None, len(data))
+    size = -1 if has_columns else sum(map(len, datas))
     found = scan.render(datas, batch.tags, batch.nodes, batch.metas, first_seq, ts)
     if found is not None:
         fragments, strides, *lens = found
-        return Rendered(fragments, array("I", strides), *[None if part is None else array("I", part) for part in lens])
+        nodes, metas, tags = [None if part is None else array("I", part) for part in lens]
+        return Rendered(fragments, array("I", strides), nodes, metas, tags, size)
     if has_columns:
         return _render_columns(batch, first_seq, ts)
     # One `map` instead of a step in Python for each record.
     form = b'{"$seq":%%d,"$ts":%d,"data":%%b}' % ts
     parts = list(map(form.__mod__, enumerate(datas, first_seq)))
-    return Rendered(b",".join(parts), array("I", [len(part) + 1 for part in parts]))
+    return Rendered(b",".join(parts), array("I", [len(part) + 1 for part in parts]), size=size)
 
 
 def _render_columns(batch: Batch, first_seq: int, ts: int) -> Rendered:

@@ -186,8 +186,7 @@ class OsFs:
         del buffer[have:]
         return buffer
 
-    def pwritev(self, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
-        return os.pwritev(handle, buffers, offset)
+    pwritev = staticmethod(os.pwritev)
 
     def fdatasync(self, handle: int) -> None:
         os.fdatasync(handle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -44,8 +45,6 @@ PHRASES: Final[dict[int, bytes]] = {
 }
 assert set(STATUS.values()) <= set(PHRASES)
 
-OK_JSON: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-"""The hot path's whole answer: `OK_JSON % (len(body), body)` where `Head.plain` allows it."""
 CREATED_JSON: Final = b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -69,6 +68,12 @@ GZIP_LEVEL: Final = 1
 _STATUS_LINES: Final = {
     status: b"HTTP/1.1 %d %b\r\ncontent-type: " % (status, phrase) for status, phrase in PHRASES.items()
 }
+
+
+@lru_cache(maxsize=4096)
+def ok_head(length: int) -> bytes:
+    """What stands before a body of JSON in the hot path's whole answer, where `Head.plain` allows it."""
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % length
 
 
 def respond(

@@ -359,11 +359,11 @@ class Daemon:
     def _go_on(self, core: Core) -> None:
         """After the engine has moved: start what is due, plan when to look again, and tell who waits."""
         self._start_jobs(core)
-        if self._routing is not None:
+        if self._routing is not None and (core.catching.waiting or core.forwarding.line):
             self._routing.look()
         if self._pulse is None:
             self._plan_pulse(core)
-        due_ms = core.queues.due_ms
+        due_ms = core.queues.due_ms if core.queues.waiting else None
         if due_ms is not None and (self._claims_due is None or due_ms < self._claims_due):
             self._plan_claims(core, due_ms)
         fresh = core.fresh

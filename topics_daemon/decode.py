@@ -283,7 +283,7 @@ def _bounded(decoder: msgspec.json.Decoder[W], few: msgspec.json.Decoder[F], bod
 def _scanned(found: scan.Columns, limits: Limits, node: str | None) -> Write | None:
     """The same from a body that was taken apart already; None where its other members want a second look."""
     datas, tags, nodes, metas, rest = found
-    batch = Batch(datas, tags=tags, nodes=nodes, metas=metas)
+    batch = Batch(datas, tags, nodes, metas)
     if rest is None:
         if node is not None:
             _name_nodes(batch, node)

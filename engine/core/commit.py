@@ -21,7 +21,6 @@ import msgspec
 from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.forwards import Forwards
-from engine.core.jobs import outcome
 from engine.core.leaving import StagedCopies
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedAppend, StagedElsewhere
@@ -35,6 +34,7 @@ from engine.fs import Fs
 from engine.limits import EngineSettings
 from engine.topic.block import OPEN_BYTES, OPEN_RECORDS
 from engine.types import Durability
+from engine.wal.shard import Shard
 from engine.wal.wal import SyncJob, Wal
 
 SYNC_STALL_MS: Final = 10_000
@@ -51,6 +51,7 @@ class ShardBook:
         "failed",
         "next_sync_ms",
         "open",
+        "shard",
         "sync_began_ms",
         "sync_began_ns",
         "syncing",
@@ -59,7 +60,8 @@ class ShardBook:
         "wanted",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
         self.touched: list[Slot] = []
         """Slots with something pending that the next written group may free."""
         self.awaiting: dict[Slot, None] = {}
@@ -92,7 +94,7 @@ class Commit:
         self.clock = clock
         self.catalog = catalog
         self.settings = settings
-        self.books = [ShardBook() for _ in wal.shards]
+        self.books = [ShardBook(shard) for shard in wal.shards]
         self.fresh: set[Slot] = set()
         """Slots with something new for readers, since whoever drives the engine last cleared it."""
         self.forwards = Forwards()
@@ -106,7 +108,8 @@ class Commit:
     def add(self, change: Staged, end_lsn: int, *, sync: bool) -> None:
         """Queue a change whose frame has just been staged and ends at `end_lsn`; `sync` is what its class asks for."""
         slot = change.slot
-        book, shard = self.books[slot.shard], self.wal.shards[slot.shard]
+        book = self.books[slot.shard]
+        shard = book.shard
         change.lsn = shard.last_lsn
         change.end_lsn = end_lsn
         if sync:
@@ -116,7 +119,9 @@ class Commit:
                 change.sync_lsn = slot.wake_lsn
             else:
                 slot.wake_lsn = 0
-        slot.queue(change)
+        if slot.pending is None:
+            slot.pending = deque()
+        slot.pending.append(change)
         book.touched.append(slot)
         if not slot.dirty:
             self._soil(slot, book)
@@ -181,9 +186,13 @@ class Commit:
         began_ns = self.clock.boot_ns()
         failure: OSError | None = None
         for group in groups:
-            error = outcome(group, self.fs)
-            self.wal.group_done(group, error)
-            failure = error or failure
+            try:
+                group.run(self.fs)
+            except OSError as error:
+                failure = error
+                self.wal.group_done(group, error)
+            else:
+                self.wal.group_done(group, None)
         if failure is not None:
             # Recovery drops a last tick that did not reach all its shards, so none of it may be answered as written.
             for group in groups:
@@ -193,12 +202,13 @@ class Commit:
 
     def _settle_touched(self, now_ms: int, took_ns: int) -> None:
         """Apply and answer what has been written. An answer may be what a command waits for that stages more."""
-        for index, book in enumerate(self.books):
+        for book in self.books:
             if book.touched:
                 touched, book.touched = book.touched, []
-                if self.wal.shards[index].failed is None:
+                if book.shard.failed is None:
                     for slot in touched:
-                        self._settle(slot, book, now_ms, took_ns, 0)
+                        if slot.pending:
+                            self._settle(slot, book, now_ms, took_ns, 0)
 
     # -- syncing ---------------------------------------------------------------------------------------------------
 
@@ -208,6 +218,11 @@ class Commit:
         Marks, parked commands and chores stage outside a turn, and a sync begins only where everything is written: so
         before what was written is answered, since a command of several steps then stages its next one.
         """
+        for book in self.books:
+            if book.shard.staged or book.wanted or (book.dirty and now_ms >= book.next_sync_ms):
+                break
+        else:
+            return None
         job = None
         while self.wal.has_staged:
             took_ns = self._write_staged()
@@ -295,9 +310,8 @@ class Commit:
 
     def _settle(self, slot: Slot, book: ShardBook, now_ms: int, write_ns: int, sync_ns: int) -> None:
         """Apply what the log's progress has made true for one topic, in order."""
-        shard = self.wal.shards[slot.shard]
+        shard, pending = book.shard, slot.pending
         written, durable = shard.written_lsn, shard.durable_lsn
-        pending = slot.pending
         while pending:
             change = pending[0]
             if change.end_lsn > written or change.sync_lsn > durable:

@@ -29,7 +29,7 @@ from engine.core.keeper import Keeper
 from engine.core.parking import Parking
 from engine.core.queues import Queues
 from engine.core.reads import Reads
-from engine.core.refusals import capped, check_key, disk_full, elsewhere, mismatch, shutting_down
+from engine.core.refusals import capped, check_key, check_key_count, disk_full, elsewhere, mismatch, shutting_down
 from engine.core.replay import Replay
 from engine.core.routers import Routers
 from engine.core.slot import Slot
@@ -50,6 +50,7 @@ from engine.topic.state import check_fits
 from engine.topic.tags import resolve_delete
 from engine.types import (
     EPHEMERAL,
+    FSYNC,
     AppendResult,
     CheckpointDone,
     ConfigChanges,
@@ -154,8 +155,12 @@ class Core(Reads):
         if key is not None:
             check_key(key, self.limits.idempotency_key_bytes)
         ticket: Ticket[AppendResult] = Ticket()
-        if self.parking.blocks(name) or not self._append(ticket, name, batch, key, create, config, ack_fsync):
-            self._park(name, ticket, partial(self._append, ticket, name, batch, key, create, config, ack_fsync))
+        slot = None if self.parking.entries else self.catalog.tip.get(name)
+        if slot is not None and self._append_to(slot, ticket, batch, key, ack_fsync, False):
+            return ticket
+        asked = (ticket, name, batch, key, create, config, ack_fsync)
+        if slot is not None or self.parking.blocks(name) or not self._append(*asked):
+            self._park(name, ticket, partial(self._append, *asked))
         return ticket
 
     def _append(
@@ -179,7 +184,7 @@ class Core(Reads):
         self.queues.check(name, new)
         self._check_new_topic(name)
         if key is not None:
-            self._check_key_count(self.now())
+            check_key_count(self.catalog.keys, self.limits.idempotency_keys, self.now())
         shard = self.catalog.shard_of(self._next_epoch())
         if self.wal.shards[shard].want and not self._room(shard, batch.bytes):
             return False
@@ -217,7 +222,7 @@ class Core(Reads):
         size = 0
         if config.cap_bytes or config.cap_records or self.limits.total_bytes:
             size = self._check_fits(config, payload_bytes(rendered, first, now), slot)
-        plain = key is None and not ack_fsync and not size and not batch.has_columns
+        plain = rendered.size >= 0 and key is None and not ack_fsync and not size
         if plain and shard.staged and self.commit.join(slot, ticket, first, rendered, now):
             slot.logged = slot.tip = first + count - 1
             slot.staged_records += count
@@ -228,8 +233,8 @@ class Core(Reads):
                 return False
         else:
             flags, body = encode_append_body(key, digest, rendered)
-            if not self.wal.room(slot.shard, len(body), False):
-                return self._room(slot.shard, len(body))
+            if shard.tip_lsn + ((len(body) + 95) & ~7) > shard.append_limit and not self._room(slot.shard, len(body)):
+                return False
             end = self.wal.stage(slot.shard, APPEND, flags, count, slot.topic.id, first, now, body)
             slot.logged = first + count - 1
             if slot.quiet:
@@ -237,12 +242,13 @@ class Core(Reads):
                 slot.wake_lsn = end
             if ack_fsync:
                 change.ack_lsn = end
-            self.commit.add(change, end, sync=config.durability is Durability.FSYNC)
+            self.commit.add(change, end, sync=config.durability is FSYNC)
             self.commit.books[slot.shard].open = change if plain else None
         slot.tip += count
         slot.staged_records += count
-        slot.staged_bytes += size
-        self.catalog.bytes_staged += size
+        if size:
+            slot.staged_bytes += size
+            self.catalog.bytes_staged += size
         slot.last_write_ms = now
         self._time_is_fresh = True  # for the rest of the group, until `turn` writes it
         if key is not None:
@@ -264,7 +270,7 @@ class Core(Reads):
         topic = slot.topic
         known = topic.idempotency.find(key, now)
         if known is None:
-            self._check_key_count(now)
+            check_key_count(self.catalog.keys, self.limits.idempotency_keys, now)
             return False
         if known.digest != digest:
             raise mismatch(key)
@@ -415,7 +421,9 @@ class Core(Reads):
         self.queues.serve(now)
         if self.ephemeral.mixed:
             self.ephemeral.log_evictions()
-        self.end_of_reads()
+        cache = self.catalog.cache
+        if cache.history.damaged or 0 < cache.bytes_max < cache.bytes_held:
+            self.end_of_reads()
         self._time_is_fresh = False
 
     def route(self) -> bool:
@@ -551,13 +559,6 @@ class Core(Reads):
             raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
         if slot is not None and slot.moved is not None:
             raise elsewhere(slot.name, slot.moved)
-
-    def _check_key_count(self, now: int) -> None:
-        keys, keys_max = self.catalog.keys, self.limits.idempotency_keys
-        if keys.live >= keys_max:
-            keys.expire(now)
-            if keys.live >= keys_max:
-                raise capped("idempotency_keys", keys_max)
 
     def _next_epoch(self) -> int:
         """The epoch (and id) of the next topic: one that lives on a shard which takes writes, if there is one."""

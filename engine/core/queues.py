@@ -73,7 +73,7 @@ class Queues(QueueReads):
         self._next_lease = 1
         self._last_conn = 0
         self._poked: set[Host] = set()
-        self._waiting: dict[Host, Slot] = {}
+        self.waiting: dict[Host, Slot] = {}
         """Queues on which somebody waits, or a claim stands."""
         self._due: int | None = None
         self._stale = False
@@ -148,7 +148,7 @@ class Queues(QueueReads):
     @property
     def waited_for(self) -> bool:
         """Whether somebody waits for jobs, so that what happens to leases may matter to a turn."""
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     def _join(self, waiter: Waiter, now: int) -> bool:
         """Be among those who wait; False when a window has to end first."""
@@ -166,7 +166,7 @@ class Queues(QueueReads):
         if host.waiters is None:
             host.waiters = deque()
             host.poked = self._poked
-            self._waiting[host] = slot
+            self.waiting[host] = slot
         self._stale = True
         return host.waiters
 
@@ -267,12 +267,12 @@ class Queues(QueueReads):
 
     def serve(self, now: int) -> None:
         """Deal to those who wait, where something has changed or a time has come."""
-        if not self._waiting:
+        if not self.waiting:
             self._poked.clear()
             return
         due = self.due_ms
         if due is not None and due <= now:
-            for host in self._waiting:
+            for host in self.waiting:
                 own = self._due_of(host)
                 if own is not None and own <= now:
                     self._poked.add(host)
@@ -282,7 +282,7 @@ class Queues(QueueReads):
         self._poked.clear()
         self._stale = True
         for host in hosts:
-            slot = self._waiting.get(host)
+            slot = self.waiting.get(host)
             if slot is not None:
                 self._serve(host, slot, now)
 
@@ -291,7 +291,7 @@ class Queues(QueueReads):
         """When to serve next though nothing happens; None for never."""
         if self._stale:
             self._stale = False
-            times = [due for host in self._waiting if (due := self._due_of(host)) is not None]
+            times = [due for host in self.waiting if (due := self._due_of(host)) is not None]
             self._due = min(times, default=None)
         return self._due
 
@@ -363,7 +363,7 @@ class Queues(QueueReads):
             host.waiters = None
             host.cohort = None
             host.poked = None
-            self._waiting.pop(host, None)
+            self.waiting.pop(host, None)
             self._poked.discard(host)
 
     def _deal(self, slot: Slot, host: Host, group: list[Waiter], now: int) -> None:
@@ -590,7 +590,7 @@ class Queues(QueueReads):
     def shut(self) -> None:
         """The store is being closed: nobody waits any longer."""
         self.closing = True
-        for host in list(self._waiting):
+        for host in list(self.waiting):
             for waiter in [*(host.waiters or ()), *(host.cohort.take(1 << 63) if host.cohort else ())]:
                 if waiter.leased is None:
                     waiter.ticket.fail(shutting_down())

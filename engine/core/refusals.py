@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.errors import Code, Refused, TopicsError, Unavailable, invalid
 from engine.formats.moving import MoveBody, MoveState
+from engine.topic.idempotency import Keys
 
 
 def mismatch(key: bytes) -> Refused:
@@ -54,3 +55,11 @@ def elsewhere(name: str, move: MoveBody) -> TopicsError:
 def moved_to(move: MoveBody) -> dict[str, str]:
     """Where a topic is to be found, or will be: a daemon where one is known, else the place."""
     return {"to": move.url or move.to, "place": move.to, "state": move.state.value, "token": move.token}
+
+
+def check_key_count(keys: Keys, keys_max: int, now_ms: int) -> None:
+    """Raise the refusal of one more idempotency key than a store keeps."""
+    if keys.live >= keys_max:
+        keys.expire(now_ms)
+        if keys.live >= keys_max:
+            raise capped("idempotency_keys", keys_max)

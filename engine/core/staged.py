@@ -117,8 +117,9 @@ class StagedAppend(Staged):
         catalog.bytes_live += topic.bytes - size
         catalog.census.written += count
         slot.staged_records -= count
-        slot.staged_bytes -= self.staged_bytes
-        catalog.bytes_staged -= self.staged_bytes
+        if self.staged_bytes:
+            slot.staged_bytes -= self.staged_bytes
+            catalog.bytes_staged -= self.staged_bytes
         if key is not None and slot.keys is not None:
             slot.keys.pop(key, None)
         if slot.host is not None:

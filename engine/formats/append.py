@@ -59,12 +59,13 @@ class SharedBody:
     body_len   what it has come to; `rendered` are all its records, from when it is `closed`
     """
 
-    __slots__ = ("_fragments", "_strides", "body_len", "rendered")
+    __slots__ = ("_fragments", "_size", "_strides", "body_len", "rendered")
 
     def __init__(self, first: Rendered) -> None:
         self.rendered = first
         self._strides = first.strides[:]
         self._fragments = [first.fragments]
+        self._size = first.size
         self.body_len = 4 * len(first.strides) + len(first.fragments)
 
     @property
@@ -79,11 +80,12 @@ class SharedBody:
         """Take these records, of the seqs that follow; `body_len` is what `longer_by` said of them."""
         self._strides.extend(more.strides)
         self._fragments.append(more.fragments)
+        self._size = -1 if self._size < 0 or more.size < 0 else self._size + more.size
         self.body_len = body_len
 
     def close(self) -> bytes:
         """The body as it is written."""
-        self.rendered = Rendered(b",".join(self._fragments), self._strides)
+        self.rendered = Rendered(b",".join(self._fragments), self._strides, size=self._size)
         return encode_append_body(None, b"", self.rendered)[1]
 
 

@@ -47,7 +47,7 @@ class NoWrites:
         refuse("a file")
 
 
-class ReadOnlyFs(NoWrites, OsFs):
+class ReadOnlyFs(NoWrites, OsFs):  # type: ignore[misc]  # what NoWrites refuses need not be a method of OsFs
     """`Fs` on a real directory that only reads. It takes no lock: the caller knows that nobody is writing."""
 
     def open(self, path: str, mode: OpenMode) -> int:

@@ -237,13 +237,8 @@ class Block:
             bounds.append(bounds[-1] + rendered.strides[0])
         else:
             bounds.extend(islice(accumulate(rendered.strides, initial=bounds[-1]), 1, None))
-        if self.node_lens is not None or rendered.node_lens is not None:
-            self.node_lens = _extended(self.node_lens, self.count, rendered.node_lens, count)
-        if self.meta_lens is not None or rendered.meta_lens is not None:
-            self.meta_lens = _extended(self.meta_lens, self.count, rendered.meta_lens, count)
-        if self.tag_lens is not None or rendered.tag_lens is not None:
-            self.tag_lens = _extended(self.tag_lens, self.count, rendered.tag_lens, count)
-            self.tagged = True
+        if rendered.size < 0 or self.node_lens is not None or self.meta_lens is not None or self.tag_lens is not None:
+            self._extend_columns(rendered, count)
         lsns = self.lsns
         if lsns is not None:
             if self.counts is not None or count * len(lsns) != self.count:
@@ -255,6 +250,15 @@ class Block:
         self.live_bytes += size
         self.last_ts = ts
         self.touched = True
+
+    def _extend_columns(self, rendered: Rendered, count: int) -> None:
+        if self.node_lens is not None or rendered.node_lens is not None:
+            self.node_lens = _extended(self.node_lens, self.count, rendered.node_lens, count)
+        if self.meta_lens is not None or rendered.meta_lens is not None:
+            self.meta_lens = _extended(self.meta_lens, self.count, rendered.meta_lens, count)
+        if self.tag_lens is not None or rendered.tag_lens is not None:
+            self.tag_lens = _extended(self.tag_lens, self.count, rendered.tag_lens, count)
+            self.tagged = True
 
     def close(self) -> None:
         """No write is joined any more."""

@@ -141,7 +141,9 @@ class Topic:
         if self._ages:
             self.expire(ts)
         count = len(rendered.strides)
-        size = counted_bytes(rendered, first_seq, ts)
+        size = rendered.size
+        if size < 0:
+            size = counted_bytes(rendered, first_seq, ts)
         self.tail.append(self, first_seq, rendered, ts, location, size)
         self.head += count
         self.count += count

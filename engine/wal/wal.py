@@ -64,6 +64,8 @@ class Wal:
         self._settings = settings
         self._entries = {entry.shard: entry for entry in entries}
         self._chore: Chore | None = None
+        self._touched: list[Shard] = []
+        """Shards that have something staged."""
         self._look = True
         """Whether a chore may be needed: so that asking costs nothing in most ticks."""
         self._trim_due = False
@@ -136,6 +138,8 @@ class Wal:
             state.want = 0
         order = self.order
         self.order = order + 1
+        if not state.staged:
+            self._touched.append(state)
         state.staged.append(
             (
                 state.current,
@@ -176,23 +180,20 @@ class Wal:
     @property
     def has_staged(self) -> bool:
         """Whether there is something for `take_groups` to give."""
-        for shard in self.shards:  # noqa: SIM110  # asked in every turn, where a generator costs as much as all else
-            if shard.staged:
-                return True
-        return False
+        return bool(self._touched)
 
     def take_groups(self) -> list[GroupWrite]:
         """All that is staged, as one write a shard."""
-        touched = [shard for shard in self.shards if shard.staged]
-        if not touched:
-            return []
-        tick, count = self.tick, len(touched)
-        self.tick = tick + 1
-        groups = []
-        for shard in touched:
-            writes = _packed(shard.staged, self.seed, tick, count, shard.durable_lsn)
-            shard.staged = []
-            groups.append(GroupWrite(shard.index, tick, shard.tip_lsn, writes))
+        groups: list[GroupWrite] = []
+        touched = self._touched
+        if touched:
+            self._touched = []
+            tick = self.tick
+            self.tick = tick + 1
+            for shard in touched:
+                writes = _packed(shard.staged, self.seed, tick, len(touched), shard.durable_lsn)
+                shard.staged = []
+                groups.append(GroupWrite(shard.index, tick, shard.tip_lsn, writes))
         return groups
 
     def group_done(self, group: GroupWrite, error: OSError | None) -> None:

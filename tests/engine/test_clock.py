@@ -1,6 +1,6 @@
 """Engine time never falls, follows no bogus step forward, and counts suspension."""
 
-from engine.clock import STEADY_MS, EngineTime
+from engine.clock import LOOK_MS, STEADY_MS, EngineTime
 
 
 class Hands:
@@ -73,3 +73,27 @@ def test_a_second_step_starts_the_wait_again() -> None:
     time.advance()
     hands.pass_ms(2)
     assert time.advance() == 1_000_000 + STEADY_MS + 1
+
+
+def test_the_wall_clock_is_looked_at_now_and_then_while_it_does_not_step() -> None:
+    hands = Hands()
+    time = EngineTime(hands, 0)
+    looks = 0
+
+    def wall_ms() -> int:
+        nonlocal looks
+        looks += 1
+        return hands.wall
+
+    hands.wall_ms = wall_ms  # type: ignore[method-assign]  # counts
+    for ms in range(1, 101):
+        hands.pass_ms(1)
+        assert time.advance() == 1_000_000 + ms
+    assert looks == 100 // LOOK_MS
+    hands.wall += 1_000_000
+    for _ in range(LOOK_MS + 5):
+        hands.pass_ms(1)
+        time.advance()
+    assert looks > 100 // LOOK_MS + 5, "a step that was seen is watched closely"
+    hands.pass_ms(STEADY_MS)
+    assert time.advance() == hands.wall

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine import scan
 from engine.commands import Batch
 from engine.errors import StoreDamaged
 from engine.fragment import cut, payload_bytes, render
@@ -184,3 +185,17 @@ def test_a_joined_block_knows_the_tags_of_both() -> None:
 def test_digits_are_counted_over_powers_of_ten() -> None:
     for first, last in [(1, 9), (1, 10), (99, 101), (5, 12345), (7, 7)]:
         assert digits_total(first, last) == sum(len(str(n)) for n in range(first, last + 1))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_size_that_rendering_tells_is_the_one_that_follows_from_the_lengths(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(scan, "render", lambda *_: None)
+    for batch in (Batch(HARD), *map(Batch, ([data] for data in HARD)), Batch([b"1"] * 300)):
+        for first in (1, 9, 99, 10**12 - 1):
+            rendered = render(batch, first, 1_748_450_000_000)
+            assert rendered.size == counted_bytes(rendered, first, 1_748_450_000_000)
+    assert render(HARD_BATCH, 1, 1).size == -1
+    assert render(Batch([b"1"], tags=["x"]), 1, 1).size == -1

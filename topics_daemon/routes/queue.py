@@ -23,7 +23,7 @@ from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack
 from engine.queue.job import lease_text, parse_leases
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
-from topics_daemon.answers import OK_JSON, json_answer, list_answer, respond, warnings_tail
+from topics_daemon.answers import json_answer, list_answer, ok_head, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entries, claimed_run
 from topics_daemon.decode import check_names, decode, decode_flat, remember
@@ -215,7 +215,7 @@ def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str]
         warnings_tail(warnings) if warnings else b"",
         (time.perf_counter_ns() - started_ns) / 1e6,
     )
-    return OK_JSON % (len(body), body) if head.plain else respond(head, 200, body)
+    return ok_head(len(body)) + body if head.plain else respond(head, 200, body)
 
 
 def _read_claim(daemon: Daemon, head: Head, body: bytes, warnings: list[str]) -> tuple[Claim, int]:
@@ -304,7 +304,7 @@ class SettleExchange(Exchange):
             (time.perf_counter_ns() - self.started_ns) / 1e6,
             DISK_TIMES.shown(ticket.write_ns, ticket.sync_ns),
         )
-        self.finish(OK_JSON % (len(body), body) if head.plain else respond(head, 200, body))
+        self.finish(ok_head(len(body)) + body if head.plain else respond(head, 200, body))
 
 
 def _read(daemon: Daemon, head: Head, decoder: msgspec.json.Decoder[T], body: bytes, warnings: list[str]) -> T:

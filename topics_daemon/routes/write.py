@@ -17,7 +17,7 @@ from engine.core import Ticket
 from engine.errors import TopicsError, invalid
 from engine.names import check_topic_name
 from engine.types import AppendResult, ConfigChanges
-from topics_daemon.answers import CREATED_JSON, OK_JSON, error_shown, respond, warnings_tail
+from topics_daemon.answers import CREATED_JSON, error_shown, ok_head, respond, warnings_tail
 from topics_daemon.decode import (
     Write,
     check_key,
@@ -87,7 +87,7 @@ class WriteExchange(Exchange):
             DISK_TIMES.shown(ticket.write_ns, ticket.sync_ns),
         )
         if head.plain:
-            self.finish((CREATED_JSON if result.created else OK_JSON) % (len(body), body))
+            self.finish(CREATED_JSON % (len(body), body) if result.created else ok_head(len(body)) + body)
         else:
             self.finish(respond(head, 201 if result.created else 200, body))
 
