@@ -417,8 +417,8 @@ class Socket:
         """Silence is what `check` looks at."""
 
     def refusal(self) -> TopicsError | None:
-        """Why its caller may not follow its topics any longer."""
-        return self.caller.refusal(self.commands.topics)
+        """Why its caller may not follow its topics, or work, any longer."""
+        return self.commands.refusal()
 
     def end(self, code: int, error: str) -> None:
         """End the socket, unless the daemon stops, where what was taken is answered first."""

@@ -38,6 +38,8 @@ from topics_daemon.websocket_reading import (
     Subscription,
     named_places,
 )
+from topics_daemon.websocket_work import SocketWork, read_work
+from topics_daemon.work import WORKER
 from topics_daemon.write_in import PublishIn
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ REQUEST_ID_BYTES_MAX: Final = 256
 """A `request_id` is any JSON value of at most this size; it comes back as it came."""
 LIMIT_DEFAULT: Final = 1000
 """Records of one message."""
+_NULL: Final = b"null"
 HEADS_MAX: Final = 256
 """Pairs of command and topic whose head is remembered."""
 
@@ -129,7 +132,7 @@ class Command:
 class Commands:
     """The commands and subscriptions of one socket."""
 
-    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_writing", "held")
+    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works", "_writing", "held")
 
     def __init__(self, socket: Socket) -> None:
         from topics_daemon.routes.table import ROUTES  # which itself knows the route that makes sockets
@@ -142,6 +145,8 @@ class Commands:
         """How many of them write."""
         self._subscriptions: dict[str, Subscription] = {}
         """By topic; several topics may share one."""
+        self._works: dict[str, SocketWork] = {}
+        """By queue: whose jobs are leased to this socket."""
         self._paused = False
         self.held: dict[str, int] = {}
         """Topics whose records wait for an answer, and for how many."""
@@ -149,15 +154,15 @@ class Commands:
     def __len__(self) -> int:
         return len(self._running)
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that are followed."""
-        return list(self._subscriptions)
+    def refusal(self) -> TopicsError | None:
+        """Why its caller may not follow its topics, or work, any longer."""
+        caller = self._socket.caller
+        return (caller.lacks(WORKER) if self._works else None) or caller.refusal([*self._subscriptions, *self._works])
 
     @property
     def lag(self) -> bool:
         """Whether a subscription has something that it could not send yet."""
-        return any(subscription.lags for subscription in self._subscriptions.values())
+        return any(one.lags for one in self._followed())
 
     def take(self, message: bytes) -> bool:
         """Run the command of a message; False when it has to wait for those before it."""
@@ -182,7 +187,10 @@ class Commands:
                 check_names(members, frozenset(), unknown)
                 pong = (request_id, socket.daemon.engine.now(), warnings_tail(unknown))
                 socket.send(b'{"op":"pong",%b"ts":%d%b}' % pong)
+            elif name == "subscribe" and bytes(members.get("work", _NULL)) != _NULL:
+                self._work(request_id, members)
             elif name == "subscribe":
+                members.pop("work", None)
                 self._subscribe(request_id, members)
             elif name == "unsubscribe":
                 self._unsubscribe(request_id, members)
@@ -288,25 +296,56 @@ class Commands:
         socket.send(said(b"subscribed", request_id, answer))
         if not places:
             return
-        if not self._subscriptions:
-            daemon.pump.admit(socket)
+        self._admit()
         session = Session("", socket.caller, places, shape, daemon.sessions.shape_id(shape), socket.heartbeat_s, 0.0)
         subscription = Subscription(daemon.pump, session, socket)
         subscription.paused = self._paused
         self._subscriptions.update(dict.fromkeys(places, subscription))
         daemon.pump.follow(subscription)
 
+    def _work(self, request_id: bytes, members: dict[str, Raw]) -> None:
+        """Have jobs of a queue leased to this socket; a topic that is followed already is followed anew."""
+        socket = self._socket
+        socket.caller.require(WORKER)
+        warnings: list[str] = []
+        name, claim = read_work(members, socket.daemon.limits, warnings)
+        places = {name: PlaceIn(tail=True)}
+        socket.caller.check(name)
+        socket.daemon.engine.queues.find(name)
+        self._check_room(places)
+        _, shown = read_places(socket.daemon, socket.caller, places, False, warnings)
+        answer: dict[str, object] = {"topic": name, **shown[name], "topics": shown}
+        if warnings:
+            answer["warnings"] = warnings
+        self._leave(places)
+        work = SocketWork(socket, name, claim)  # which asks for jobs from the next turn on
+        socket.send(said(b"subscribed", request_id, answer))
+        self._admit()
+        self._works[name] = work
+        if self._paused:
+            work.pause()
+        socket.daemon.wake()
+
+    def _admit(self) -> None:
+        """Count the socket as a stream from the first topic on that it follows."""
+        if not self._subscriptions and not self._works:
+            self._socket.daemon.pump.admit(self._socket)
+
+    def _dismiss(self) -> None:
+        if not self._subscriptions and not self._works:
+            self._socket.daemon.pump.dismiss(self._socket)
+
     def _check_room(self, names: Mapping[str, object]) -> None:
         """Raise the 429 of the caps: topics of one socket, and connections that are given what is new."""
         daemon = self._socket.daemon
         maximum: int = daemon.config["max_watch_topics"]
-        if len(names) > maximum or len(self._subscriptions.keys() | names.keys()) > maximum:
+        if len(names) > maximum or len(self._subscriptions.keys() | self._works.keys() | names.keys()) > maximum:
             raise Refused(
                 Code.THROTTLED,
                 "too many topics on one socket; open another",
                 {"limit": "max_watch_topics", "max": maximum},
             )
-        if not self._subscriptions:
+        if not self._subscriptions and not self._works:
             daemon.pump.check_room(self._socket.caller)
 
     def _unsubscribe(self, request_id: bytes, members: dict[str, Raw]) -> None:
@@ -329,32 +368,43 @@ class Commands:
             subscription = self._subscriptions.get(name)
             if subscription is not None:
                 subscription.leave(subscription.session.places[name])
+            work = self._works.get(name)
+            if work is not None:
+                work.stop()
 
     def left(self, name: str, subscription: Subscription) -> None:
         """A subscription follows a topic no longer."""
         if self._subscriptions.get(name) is subscription:
             del self._subscriptions[name]
-            if not self._subscriptions:
-                self._socket.daemon.pump.dismiss(self._socket)
+            self._dismiss()
+
+    def worked(self, name: str, work: SocketWork) -> None:
+        """No jobs of a queue are leased to this socket any more."""
+        if self._works.get(name) is work:
+            del self._works[name]
+            self._dismiss()
+
+    def _followed(self) -> list[Subscription | SocketWork]:
+        return [*set(self._subscriptions.values()), *self._works.values()]
 
     def pause(self) -> None:
         """Deliver nothing more."""
         if not self._paused:
             self._paused = True
-            for subscription in set(self._subscriptions.values()):
-                subscription.pause()
+            for one in self._followed():
+                one.pause()
 
     def resume(self) -> None:
         """Go on."""
         if self._paused:
             self._paused = False
-            for subscription in set(self._subscriptions.values()):
-                subscription.resume()
+            for one in self._followed():
+                one.resume()
 
     def end(self) -> None:
         """The socket has ended: nobody waits for anything any more."""
-        for subscription in set(self._subscriptions.values()):
-            subscription.stop()
+        for one in self._followed():
+            one.stop()
         for command in list(self._running):
             for exchange in list(command.pending):
                 exchange.gone()

@@ -1,4 +1,5 @@
-"""One work stream: jobs of a queue, leased to a connection and sent over it as events (queues.md, "Work stream").
+"""Work streams: jobs of a queue, leased to a connection and sent over it (queues.md, "Work stream"): as events here, as
+messages of a WebSocket in `websocket_work.py`.
 
     claim that stands (engine.core.standing) ─► leased ─► read ─► `job` events ─► … acked elsewhere ─► the next ones
     connection lost, cut, ended by us ─► its leases end at once
@@ -38,50 +39,24 @@ WORK_BYTES: Final = 256 * 1024
 FULL_AGAIN_S: Final = 0.25
 """When to look again whether all streams together hold less than they may."""
 WORKER: Final = Scope.READ | Scope.WRITE
+_SEQ: Final = b'"$seq":'
 
 
-class WorkStream(OneWay):
-    """The open work stream of one connection."""
+class Work:
+    """Jobs of one queue that are leased to a connection, read, and sent over it by whatever it is."""
 
-    __slots__ = (
-        "_asking",
-        "_daemon",
-        "_name",
-        "_standing",
-        "_unsent",
-        "caller",
-        "connection",
-        "ended",
-        "heartbeat_s",
-        "held_bytes",
-        "paused",
-        "wrote_s",
-    )
+    __slots__ = ("_asking", "_daemon", "_name", "_standing", "_unsent", "ended", "paused")
 
-    def __init__(
-        self, daemon: Daemon, connection: Requester, caller: Caller, name: str, claim: Claim, heartbeat_s: float
-    ) -> None:
+    def __init__(self, daemon: Daemon, name: str, claim: Claim) -> None:
         """Ask for jobs; raises why there are none to be had, with nothing written."""
         self._daemon = daemon
         self._name = name
-        self.caller = caller
-        self.heartbeat_s = heartbeat_s
-        self.connection = connection
         self.ended = False
         self.paused = False
-        self.held_bytes = 0
-        self.wrote_s = daemon.coarse_s
         self._unsent: deque[Leased] = deque()
-        """Jobs that are leased, and whose events are not written yet."""
+        """Jobs that are leased, and that are not written yet."""
         self._asking: Asking | None = None
         self._standing: Standing = daemon.engine.queues.stand(name, claim, self)
-
-    def open(self) -> None:
-        """Answer the request with the head of the stream; jobs follow."""
-        self.connection.become_stream(self)
-        self.connection.write(STREAM_HEAD)
-        self._daemon.pump.admit(self)
-        self._daemon.wake()
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
@@ -112,28 +87,103 @@ class WorkStream(OneWay):
                 self.fail(error)
                 return
             self._unsent.popleft()
-            self._send(leased, found)
+            if entries := claimed_entries(found, leased):
+                name = self._name.encode("ascii")
+                self.send_jobs([b'"topic":"%b",%b' % (name, entry[1:]) for entry in entries])
         self._settle()
 
-    def _send(self, leased: Leased, found: list[bytes | None]) -> None:
-        name = self._name.encode("ascii")
-        events = []
-        for entry in claimed_entries(found, leased):
-            seq = entry[entry.index(b":") + 1 : entry.index(b",")]
-            data = data_lines(b'{"topic":"%b",%b' % (name, entry[1:]))
-            events.append(b"event: job\nid: %b\n%b\n" % (seq, data))
-        if events:
-            self.wrote_s = self._daemon.coarse_s
-            self.connection.write(b"".join(events))
+    def send_jobs(self, jobs: list[bytes]) -> None:
+        """Write jobs: each is the inside of an object, from its topic to the closing brace."""
+        raise NotImplementedError
 
     def fail(self, error: TopicsError) -> None:
         """Jobs cannot be read now: whoever comes back may have more luck."""
         self.refused(error)
 
+    def refused(self, error: TopicsError) -> None:
+        """Nothing comes any more: say why, and leave."""
+        raise NotImplementedError
+
     def drained(self) -> None:
         """Its worker has asked for the end, and all that it held is settled."""
+        raise NotImplementedError
+
+    @property
+    def lags(self) -> bool:
+        """Whether it has something that it could not send yet."""
+        return bool(self._unsent) or self.paused
+
+    def pause(self) -> None:
+        """More than may be rendered ahead waits to be sent."""
+        self.paused = True
+        self._standing.pause()
+
+    def resume(self) -> None:
+        """What was written has drained."""
+        self.paused = False
+        self._take_again()
+
+    def _take_again(self) -> None:
+        if self.ended or self.paused:
+            return
+        if self._daemon.pump.is_full:
+            self._daemon.loop.call_later(FULL_AGAIN_S, self._take_again)
+            return
+        self._standing.resume()
+        self._daemon.wake()
+
+    def stop(self) -> None:
+        """End the leases: what was never written does not count as delivered."""
+        if self.ended:
+            return
+        self.ended = True
+        self._settle()
+        while self._unsent:
+            self._standing.undeliver(self._unsent.popleft())
+        self._standing.leave()
+        self._daemon.wake()
+
+    def _settle(self) -> None:
+        if self._asking is not None:
+            self._asking.done()
+            self._asking = None
+
+
+class WorkStream(Work, OneWay):
+    """The open work stream of one connection."""
+
+    __slots__ = ("caller", "connection", "heartbeat_s", "held_bytes", "wrote_s")
+
+    def __init__(
+        self, daemon: Daemon, connection: Requester, caller: Caller, name: str, claim: Claim, heartbeat_s: float
+    ) -> None:
+        self.caller = caller
+        self.heartbeat_s = heartbeat_s
+        self.connection = connection
+        self.held_bytes = 0
+        self.wrote_s = daemon.coarse_s
+        super().__init__(daemon, name, claim)
+
+    def open(self) -> None:
+        """Answer the request with the head of the stream; jobs follow."""
+        self.connection.become_stream(self)
+        self.connection.write(STREAM_HEAD)
+        self._daemon.pump.admit(self)
+        self._daemon.wake()
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def send_jobs(self, jobs: list[bytes]) -> None:
+        events = []
+        for job in jobs:
+            begin = job.index(_SEQ) + len(_SEQ)
+            events.append(b"event: job\nid: %b\n%b\n" % (job[begin : job.index(b",", begin)], data_lines(b"{" + job)))
+        self.wrote_s = self._daemon.coarse_s
+        self.connection.write(b"".join(events))
+
+    def drained(self) -> None:
         if not self.ended:
-            self._stop()
+            self.stop()
             self.connection.end()
             self._daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
 
@@ -148,31 +198,13 @@ class WorkStream(OneWay):
 
     # -- told by the connection and the pump -----------------------------------------------------------------------
 
-    @property
-    def lags(self) -> bool:
-        """Whether it has something that it could not send yet."""
-        return bool(self._unsent) or self.paused
-
     def pause(self) -> None:
-        """More than may be rendered ahead waits to be sent."""
-        self.paused = True
         self._daemon.pump.hold(self, self.connection.unsent())
-        self._standing.pause()
+        super().pause()
 
     def resume(self) -> None:
-        """What was written has drained."""
-        self.paused = False
         self._daemon.pump.released(self)
-        self._take_again()
-
-    def _take_again(self) -> None:
-        if self.ended or self.paused:
-            return
-        if self._daemon.pump.is_full:
-            self._daemon.loop.call_later(FULL_AGAIN_S, self._take_again)
-            return
-        self._standing.resume()
-        self._daemon.wake()
+        super().resume()
 
     def beat(self, now: float, now_ms: int) -> None:
         """Show life after a silence."""
@@ -186,7 +218,7 @@ class WorkStream(OneWay):
 
     def gone(self) -> None:
         """The connection is lost."""
-        self._stop()
+        self.stop()
 
     def stalled(self) -> None:
         """The reader has taken nothing for too long."""
@@ -203,22 +235,11 @@ class WorkStream(OneWay):
         if self.ended:
             return
         self.connection.write(b"event: error\n%b\n" % json_data(shown))
-        self._stop()
+        self.stop()
         self.connection.end()
         self._daemon.loop.call_later(ABORT_AFTER_S, self.connection.cut)
 
-    def _stop(self) -> None:
-        if self.ended:
-            return
-        self.ended = True
-        self._settle()
-        while self._unsent:
-            self._standing.undeliver(self._unsent.popleft())
-        self._standing.leave()
-        self._daemon.pump.dismiss(self)
-        self._daemon.wake()
-
-    def _settle(self) -> None:
-        if self._asking is not None:
-            self._asking.done()
-            self._asking = None
+    def stop(self) -> None:
+        if not self.ended:
+            super().stop()
+            self._daemon.pump.dismiss(self)

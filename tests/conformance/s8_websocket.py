@@ -210,6 +210,25 @@ def rules_that_are_broken_close_the_socket(api: Api, sent: tuple[bytes, int]) ->
         same(socket.closing(), sent[1], "close code")
 
 
+@case("8 websocket")
+def a_subscribe_with_work_leases_jobs_to_the_socket(api: Api) -> None:
+    """The WebSocket has the same as `/work` in `subscribe` with `work: {max, lease_ms}`."""
+    queue = api.topic()
+    api.put(queue, type="queue")
+    api.write(queue, "a", "b", "c")
+    with Socket(api) as socket:
+        same(socket.ask("subscribe", topic=queue, node="w", work={"max": 2})["op"], "subscribed", "answer")
+        jobs = [socket.next() for _ in range(2)]
+        same([(job["op"], job["topic"], job["$seq"]) for job in jobs], [("job", queue, 1), ("job", queue, 2)], "jobs")
+        for job in jobs:
+            has(job, ("lease_id", "deadline", "deliveries", "$ts", "data"), "job")
+        socket.say("ack", topic=queue, node="w", seqs=[1])
+        same({socket.next().get("op"), socket.next().get("op")}, {"acked", "job"}, "after the ack")
+        same(socket.ask("unsubscribe", topic=queue)["op"], "unsubscribed", "answer")
+        shown = api.state(queue)["queue"]
+        same((shown["ready"], shown["in_flight"]), (2, 0), "ready and in flight behind it")
+
+
 def refused(api: Api, *headers: str, key: str | None = None) -> str:
     try:
         with Socket(api, *headers, key=key):
