@@ -521,6 +521,8 @@ class Daemon:
         now, core, ready = self.loop.time(), self.core, self.pump.ready
         answered, worked_s = self.metrics.answered(), time.thread_time()
         self.busy = min(1.0, (worked_s - self._worked_s) / max(now - self._observed_s, 1e-3))
+        behind = core.keeper.behind if core is not None else 0.0
+        self.shares.slow_down(behind)
         self.governor.observe(
             Observed(
                 depth=len(ready),
@@ -528,6 +530,7 @@ class Daemon:
                 wait_s=self._waited_s_max,
                 lag_s=max(0.0, now - self._observed_s - OBSERVE_S),
                 queue_bytes=core.wal.unsynced_bytes if core is not None else 0,
+                behind=behind,
                 in_flight=self.gate.inflight,
                 answered=answered - self._answered,
                 busy=self.busy,

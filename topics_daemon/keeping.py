@@ -32,7 +32,7 @@ QUIET: Final = 0.1
 """Share of its time that the loop works at most while memory is given back, which holds it for some milliseconds; a
 daemon that has more to do will soon want that memory again."""
 
-HOLDING: Final = frozenset({Phase.TAKE, Phase.SYNC, Phase.WRITE, Phase.SWITCH})
+HOLDING: Final = frozenset({Phase.TAKE, Phase.SEAL, Phase.SYNC, Phase.WRITE, Phase.SWITCH})
 """Phases in which everything that was taken down is held: of ten thousand topics some hundred thousand objects."""
 NO_COLLECTING_S_MAX: Final = 30.0
 """How long garbage may be left alone for that: a disk that hangs must not let it pile up."""

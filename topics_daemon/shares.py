@@ -5,6 +5,9 @@ buffers between two looks at the sockets shares one slice of time; who has more 
 turn of the engine in which what was taken is written. So a lone request waits for a slice at most, however much others
 send, and those who send much still get all the time that is left.
 
+While writes run ahead of checkpoints, what comes in bulk rests after each slice (`pace`): a thread that writes segments
+gets that time, and the senders wait in their connections. Otherwise the log would grow for as long as they send.
+
 A small request that comes alone never stands in line (`http1.Connection.data_received`).
 """
 
@@ -22,6 +25,12 @@ SLICE_NS: Final = 1_000_000
 ALONE_SLICE_NS: Final = 10_000_000
 """The same while only one connection was heard of lately, which need not pay for others that are not there: each slice
 costs a turn of the engine, and a thread that builds a segment takes the interpreter's lock in between."""
+PACE_MAX: Final = 0.97
+"""Share of its time that bulk rests at most…"""
+PACE_FULL_AT: Final = 0.75
+"""…when so much of what writes may run ahead of checkpoints is used up (`Keeper.behind`)."""
+REST_NS_MAX: Final = 200_000_000
+"""Longest rest after one slice."""
 ALONE_BYTES_MAX: Final = 32 * 1024
 """A request that comes alone, and is no larger, is run at once whatever others have sent: it takes 0.2 ms at most."""
 
@@ -39,7 +48,19 @@ class Waits(Protocol):
 class Shares:
     """The line, and what is left of the slice."""
 
-    __slots__ = ("_daemon", "_line", "_looked_s", "_planned", "_slice_ns", "_until_ns", "_used", "bulk")
+    __slots__ = (
+        "_began_ns",
+        "_daemon",
+        "_line",
+        "_looked_s",
+        "_planned",
+        "_rests_until_ns",
+        "_slice_ns",
+        "_until_ns",
+        "_used",
+        "bulk",
+        "pace",
+    )
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -48,6 +69,11 @@ class Shares:
         self._until_ns = 0
         """When the slice that has begun is over; 0 when none has."""
         self._slice_ns = SLICE_NS
+        self._began_ns = 0
+        """When the last slice began, until the engine has had its turn; 0 then."""
+        self._rests_until_ns = 0
+        self.pace = 0.0
+        """Share of its time that bulk rests, up to `PACE_MAX`."""
         self.bulk = False
         """Whether anybody sent in bulk of late."""
         self._used = False
@@ -59,6 +85,9 @@ class Shares:
         now_ns = time.perf_counter_ns()
         if self._until_ns:
             return now_ns >= self._until_ns
+        if now_ns < self._rests_until_ns:
+            return True
+        self._began_ns = now_ns
         self._until_ns = now_ns + self._slice_ns
         self._used = True
         self._daemon.wake()  # before the line goes on: what this slice takes is written first
@@ -76,6 +105,10 @@ class Shares:
         self._plan()
         return True
 
+    def slow_down(self, behind: float) -> None:
+        """Writes have run so far ahead of checkpoints."""
+        self.pace = PACE_MAX * min(behind / PACE_FULL_AT, 1.0)
+
     def look(self) -> None:
         """Every now and then: see whether there is more than one connection that sends anything."""
         since_s, self._looked_s = self._looked_s, self._daemon.coarse_s
@@ -86,11 +119,23 @@ class Shares:
 
     def renew(self) -> None:
         """The engine has had its turn: the next slice may begin, and begins with those who stand in line."""
+        if self.pace and self._began_ns:
+            now_ns = time.perf_counter_ns()
+            rest_ns = (now_ns - self._began_ns) * self.pace / (1 - self.pace)
+            self._rests_until_ns = now_ns + min(int(rest_ns), REST_NS_MAX)
+        self._began_ns = 0
         if not self._line:
             self._until_ns = 0
 
     def _serve(self) -> None:
         self._planned = False
+        if self._rests_until_ns:
+            rest_ns = self._rests_until_ns - time.perf_counter_ns()
+            if rest_ns > 0:
+                self._planned = True
+                self._daemon.loop.call_later(rest_ns / 1e9, self._serve)
+                return
+            self._rests_until_ns = 0
         self._until_ns = 0  # whoever is first begins the slice by asking, so at least one request is taken
         line = self._line
         while line:

@@ -9,7 +9,7 @@ Owned by the loop. It removes nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.formats.segment import ROW_LEN
 from engine.formats.snapshot import SegmentEntry, tails_path
@@ -42,6 +42,20 @@ class Files:
             self.has_piece(piece)
             used.add(piece)
         self._used = used.bytes
+
+    @classmethod
+    def at_start(
+        cls, there: Sequence[Segment], retired: Sequence[Segment], tails: Mapping[str, int | None], newest: int
+    ) -> Files:
+        """The files at a start. `retired`: what replay has dropped, and is still to be taken off; `tails`: lengths of
+        tails files; `newest`: number of the newer kept snapshot, 0 for none."""
+        pieces = [segment for segment in (*there, *retired) if segment.in_tails]
+        files = cls(pieces, {piece.number: tails.get(piece.data_path) or 0 for piece in pieces})
+        for segment in there:
+            # Their local data may be there still, if the older snapshot does not say that they are cold.
+            if newest and segment.cold:
+                files.drop(newest, [segment.data_path])
+        return files
 
     # -- tails files ---------------------------------------------------------------------------------------------------
 

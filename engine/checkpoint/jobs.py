@@ -91,6 +91,11 @@ class Copy:
         """What is damaged; None when nothing is."""
         return str(self.damage[0]) if self.damage else None
 
+    def check_damage(self) -> None:
+        """Raise for records that are in no older segment either: they have to be told as lost before anything else."""
+        if self.damage and not all(block.segment for block in self.blocks):
+            raise OSError(errno.EIO, f"topic {self.topic.name!r}: {self.why}")
+
     @property
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
@@ -120,10 +125,12 @@ class SealJob:
         now_ms: int,
         number: int,
         durable: set[str],
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self.copies = copies
         self.damage: list[DamagedSegment | DamagedFrames] = []
         """What could not be read."""
+        self._is_late = is_late
         self._open_readers = open_readers
         self._store_id = store_id
         self._now_ms = now_ms
@@ -135,6 +142,8 @@ class SealJob:
         readers = self._open_readers(fs)
         try:
             for copy in self.copies:
+                if self._is_late():
+                    raise given_up()
                 built = copy.build(readers)
                 self.damage += copy.damage
                 if built is not None:
@@ -142,20 +151,56 @@ class SealJob:
                     copy.tags = built.tag_set
         finally:
             readers.close()
+        for copy in self.copies:
+            copy.check_damage()
 
 
 class Piece:
-    """What of a captured topic goes into the tails file, and what its entry will say."""
+    """What of a captured topic goes into the tails file or into a segment, and what its entry will say."""
 
-    __slots__ = ("captured", "copy", "live", "replaces", "size")
+    __slots__ = ("captured", "copy", "live", "replaces", "rows", "size")
 
-    def __init__(self, captured: Taken, copy: Copy, live: int, size: int, replaces: list[Segment]) -> None:
+    def __init__(
+        self,
+        captured: Taken,
+        copy: Copy,
+        live: int,
+        size: int,
+        replaces: list[Segment],
+        rows: list[tuple[int, int]] | None = None,
+    ) -> None:
         self.captured = captured
         self.copy = copy
         self.live = live
         self.size = size
         self.replaces = replaces
-        """Older pieces that it holds the records of."""
+        """Older segments and pieces that it holds the records of."""
+        self.rows = rows
+        """Of a segment: ranges of its rows that were deleted when it was taken down."""
+
+    def name(self) -> None:
+        """Let the image name what became of it, in the place of what it replaces; that, if nothing did. Whoever has
+        done so for all of them sorts its entries."""
+        segment, captured = self.copy.segment, self.captured
+        if segment is None:
+            if self.rows:  # no .del file says so
+                base = self.copy.first_seq
+                deleted = [(base + first, base + last) for first, last in self.rows]
+                captured.image.deleted = sorted([*captured.image.deleted, *deleted])
+            return
+        gone = {(old.first_seq, old.number, old.offset) for old in self.replaces}
+        entry = entry_of(segment, self.live, self.size, self.copy.tags)
+        image = captured.image
+        if gone:
+            image.segments = [old for old in image.segments if _place(old) not in gone]
+            captured.deletes[:] = [found for found in captured.deletes if _place(found[1]) not in gone]
+        image.segments.append(entry)
+        if self.rows:
+            captured.deletes.append((segment, entry, self.rows))
+
+
+def _place(entry: SegmentEntry) -> tuple[int, int, int]:
+    return entry.first, entry.number, entry.offset
 
 
 def given_up() -> OSError:
@@ -177,9 +222,12 @@ class SnapshotJob:
         open_readers: OpenReaders,
         store_id: bytes,
         is_late: Callable[[], bool] = lambda: False,
+        sealed: Sequence[Piece] = (),
     ) -> None:
+        """`pieces` go into the tails file; `sealed` are segments that were written already."""
         self.captured = captured
         self.pieces = pieces
+        self._sealed = sealed
         self.globals = globals_
         self.damage: list[DamagedSegment | DamagedFrames] = []
         """What could not be read."""
@@ -197,6 +245,7 @@ class SnapshotJob:
         try:
             if self.pieces:
                 self._write_tails(fs)
+            self._name_pieces()
             for found in self.captured:
                 for segment, entry, rows in found.deletes:
                     self._write_deletes(fs, segment, entry, rows)
@@ -226,9 +275,12 @@ class SnapshotJob:
             for piece in self.pieces:
                 if self._is_late():
                     raise given_up()
-                self._add(writer, piece, readers)
+                built = piece.copy.build(readers)
+                if built is not None:
+                    piece.copy.segment, piece.copy.tags = writer.add(built), built.tag_set
                 self.damage += piece.copy.damage
-            self._check_damage()
+            for piece in self.pieces:
+                piece.copy.check_damage()
             self.tails_bytes = writer.size
             writer.finish()
         except BaseException:
@@ -237,27 +289,13 @@ class SnapshotJob:
         finally:
             readers.close()
 
-    @staticmethod
-    def _add(writer: TailsWriter, piece: Piece, readers: Readers) -> None:
-        copy = piece.copy
-        built = copy.build(readers)
-        if built is None:
-            return
-        copy.segment = writer.add(built)
-        copy.tags = built.tag_set
-        image = piece.captured.image
-        gone = {(segment.number, segment.offset) for segment in piece.replaces}
-        kept = [entry for entry in image.segments if not entry.offset or (entry.number, entry.offset) not in gone]
-        image.segments = sorted(
-            [*kept, entry_of(copy.segment, piece.live, piece.size, copy.tags)], key=lambda entry: entry.first
-        )
-
-    def _check_damage(self) -> None:
-        """Raise for records that are in no older piece either: they have to be told as lost before anything else."""
-        for piece in self.pieces:
-            copy = piece.copy
-            if copy.why is not None and not all(block.segment for block in copy.blocks):
-                raise OSError(errno.EIO, f"topic {copy.topic.name!r}: {copy.why}")
+    def _name_pieces(self) -> None:
+        images: dict[int, TopicImage] = {}
+        for piece in (*self._sealed, *self.pieces):
+            piece.name()
+            images[piece.captured.image.id] = piece.captured.image
+        for image in images.values():
+            image.segments.sort(key=lambda entry: entry.first)
 
     def _note_used(self) -> None:
         for found in self.captured:

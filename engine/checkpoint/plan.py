@@ -58,11 +58,11 @@ def _is_in_memory_alone(block: Block) -> bool:
 
 
 def stretches(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Blocks that are in no segment, as runs that may be joined."""
+    """Blocks that are in no segment, nor on their way into one, as runs that may be joined."""
     found: list[list[Block]] = []
     current: list[Block] = []
     for block in blocks:
-        if has_own_files(block) or _is_in_memory_alone(block):
+        if has_own_files(block) or block.sealing or _is_in_memory_alone(block):
             current = []
             continue
         if not current or block.first_seq - current[-1].last_seq > HOLE_MAX:
@@ -108,12 +108,13 @@ def _cut(run: list[Block], events: int, size_max: int) -> list[list[Block]]:
 
 def to_tails(blocks: Sequence[Block], settings: EngineSettings, is_worn: Callable[[int], bool]) -> list[Group]:
     """The groups that go into the new tails file: what is in the log alone; and pieces where there are too many of
-    them, or where most of their file is superfluous (`is_worn(number)`)."""
-    pieces = [block for block in blocks if block.segment is not None and block.segment.in_tails]
+    them, or where most of their file is superfluous (`is_worn(number)`). What is on its way into a segment is not."""
+    free = [block for block in blocks if not block.sealing]
+    pieces = [block for block in free if block.segment is not None and block.segment.in_tails]
     again = any(block.segment is not None and is_worn(block.segment.number) for block in pieces)
     again = again or len(pieces) >= PIECES_MAX
     if not again:
-        loose = [block for block in blocks if block.segment is None and not _is_in_memory_alone(block)]
+        loose = [block for block in free if block.segment is None and not _is_in_memory_alone(block)]
         if len(loose) <= 1:
             return [Group(loose)] if loose else []  # of ten thousand topics nearly all
     groups: list[Group] = []

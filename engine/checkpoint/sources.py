@@ -101,34 +101,38 @@ class _FromMemory:
 
 
 class _FromLog:
-    """A cold block: its frames, as far as they have something live."""
+    """A cold block: its frames, as far as they have something live. Which these are is looked up when it is read: of
+    many small writes they would be much to hold meanwhile, and while it is being sealed the block keeps its bounds."""
 
-    __slots__ = ("_frames", "_shard", "_topic_id")
+    __slots__ = ("_block", "_live", "_topic_id")
 
     def __init__(self, topic: Topic, block: Block, live: Ranges) -> None:
         self._topic_id = topic.id
-        self._shard = block.shard
-        self._frames: list[tuple[int, int, Ranges]] = []
-        """lsn, first seq, and what is live of each."""
-        for lsn, first, count in block.frames():
+        self._block = block
+        self._live = live
+
+    def _frames(self) -> Iterator[tuple[int, Ranges]]:
+        """The lsn of each frame, and what is live of it."""
+        for lsn, first, count in self._block.frames():
             last = first + count - 1
-            inside = [(max(a, first), min(b, last)) for a, b in live if a <= last and b >= first]
+            inside = [(max(a, first), min(b, last)) for a, b in self._live if a <= last and b >= first]
             if inside:
-                self._frames.append((lsn, first, inside))
+                yield lsn, inside
 
     def runs(self, readers: Readers) -> Iterator[Run]:
         lost: Ranges = []
         why = ""
-        for lsn, _, live in self._frames:
+        shard = self._block.shard
+        for lsn, live in self._frames():
             try:
-                first_seq, ts, data, strides, *columns = readers.frame(self._shard, lsn)
+                first_seq, ts, data, strides, *columns = readers.frame(shard, lsn)
             except StoreDamaged as error:
                 lost, why = lost + live, str(error)
                 continue
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
-                lost, why = lost + live, f"wal/shard-{self._shard:02d}, lsn {lsn}: {error.strerror}"
+                lost, why = lost + live, f"wal/shard-{shard:02d}, lsn {lsn}: {error.strerror}"
                 continue
             bounds = array("I", accumulate(strides, initial=0))
             yield from _parts(first_seq, data, bounds, ts, (columns[0], columns[1], columns[2]), live)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.checkpoint.plan import Group, has_own_files
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.formats.moving import MoveState
@@ -69,11 +70,11 @@ def from_lsn(slot: Slot, tip_lsn: int) -> int:
     return tip_lsn
 
 
-def capture(slot: Slot, tip_lsn: int, roster: Roster) -> Captured | None:
+def capture(slot: Slot, tip_lsn: int, roster: Roster, sealing: Sequence[Group] = ()) -> Captured | None:
     """Take a topic down, or None for one whose Create is not applied: the log says all of it.
 
     `tip_lsn` is the tip of its shard now. The log has to be on disk up to the image's `from_lsn` before a snapshot
-    may name it.
+    may name it. `sealing`: blocks that become segments with files of their own before it does.
     """
     if not slot.visible:
         return None
@@ -81,7 +82,7 @@ def capture(slot: Slot, tip_lsn: int, roster: Roster) -> Captured | None:
     blocks = topic.tail.blocks
     if blocks and blocks[-1].open:
         blocks[-1].close()
-    spans = [(block.first_seq, block.last_seq) for block in blocks if block.segment and not block.segment.in_tails]
+    spans = _spans(blocks, sealing)
     image = dump(topic, slot.shard, from_lsn(slot, tip_lsn), spans)
     image.quiet = slot.quiet
     image.reserved = slot.reserved
@@ -105,6 +106,13 @@ def capture(slot: Slot, tip_lsn: int, roster: Roster) -> Captured | None:
     ]
     live = [(block.live, block.live_bytes) for block in loose]
     return Captured(image, topic.config, loose, live, _deletes(topic, sealed, image.segments))
+
+
+def _spans(blocks: Sequence[Block], sealing: Sequence[Group]) -> list[tuple[int, int]]:
+    """From where to where segments reach whose .del files are going to say what was deleted, ascending."""
+    inside = {id(block) for group in sealing for block in group.blocks}
+    spans = [(block.first_seq, block.last_seq) for block in blocks if has_own_files(block) and id(block) not in inside]
+    return sorted([*spans, *((group.first_seq, group.last_seq) for group in sealing)]) if sealing else spans
 
 
 def note_places(image: TopicImage, slot: Slot, roster: Roster) -> None:

@@ -1,14 +1,15 @@
-"""Checkpoints: history is sealed, everything else taken down, and then the log is let go of (storage.md §6).
+"""Checkpoints: everything is taken down, history sealed, and then the log is let go of (storage.md §6).
 
-    IDLE ─due─► SEAL ────────► LAND ────► TAKE ──────────► SYNC ─────────► WRITE ───────────► SWITCH ──────► IDLE
-                blocks that    routers'   every topic's    the log up to   tails, .del files, what tails    log
-                are full go    copies on  image, each at   all that was    snapshot: one job  hold leaves   trimmed,
-                into segments  their way  its own place    taken down                         memory        files gone
+    IDLE ─due─► LAND ────► TAKE ──────────► SEAL ────────► SYNC ─────────► WRITE ───────────► SWITCH ──────► IDLE
+                routers'   every topic's    blocks that    the log up to   tails, .del files, what tails    log
+                copies on  image, each at   were full go   all that was    snapshot: one job  hold leaves   trimmed,
+                their way  its own place    into segments  taken down                         memory        files gone
 
 The loop's part comes in slices (`step`), the rest as jobs for a thread (`job`, `job_done`); writes go on all the while.
-A segment takes the place of its blocks as soon as it is on disk: it holds the same records, and the log still has them
-should no snapshot ever name it. What is left of the log begins where *both* kept snapshots end, and a file is removed
-when neither names it, so that one bad snapshot costs time and nothing else.
+What is written once a topic is taken down is the next checkpoint's, so each ends in a time that follows from what there
+was when it began (docs/adr/0051). A segment takes the place of its blocks as soon as it is on disk: it holds the same
+records, and the log still has them should no snapshot ever name it. What is left of the log begins where *both* kept
+snapshots end, and a file is removed when neither names it, so that one bad snapshot costs time and nothing else.
 
 Any error leaves things as they are: the older snapshots and the log say everything. It is tried again after a while.
 """
@@ -23,8 +24,7 @@ from typing import Final
 from engine.checkpoint.files import Files
 from engine.checkpoint.jobs import STOP_NS, Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob, given_up
 from engine.checkpoint.pin import PinJob, UnpinJob
-from engine.checkpoint.plan import has_own_files, to_seal, to_tails
-from engine.checkpoint.reclaim import REWRITE_BYTES, to_rewrite
+from engine.checkpoint.plan import to_tails
 from engine.checkpoint.sources import Readers
 from engine.clock import Clock
 from engine.core.catalog import Catalog
@@ -32,6 +32,7 @@ from engine.core.commit import Commit
 from engine.core.images import Captured, capture, cut_of, dropped_of
 from engine.core.jobs import outcome
 from engine.core.mover import Mover
+from engine.core.sealing import Sealing, deleted_rows
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
 from engine.errors import Code, Unavailable
@@ -48,8 +49,6 @@ from engine.wal.wal import Wal
 
 SLICE_NS: Final = 250_000
 """How long one step works on the loop."""
-SEAL_BYTES: Final = 8 * 1024 * 1024
-"""Bytes that one job seals at most (and one segment more): they are held in memory meanwhile."""
 SWITCHED_AT_ONCE: Final = 8
 """Pieces that take their blocks' places between two looks at the clock."""
 RETRY_MS_MIN: Final = 1_000
@@ -61,9 +60,9 @@ class Phase(Enum):
     """Where a checkpoint is."""
 
     IDLE = "idle"
-    SEAL = "seal"
     LAND = "land"
     TAKE = "take"
+    SEAL = "seal"
     SYNC = "sync"
     WRITE = "write"
     SWITCH = "switch"
@@ -113,13 +112,12 @@ class Keeper:
         self._pause_ms = RETRY_MS_MIN
         self._covered = self._position()
         """How much log there was when the last checkpoint began."""
+        self._taken_bytes = 0
+        """How much of it that one was the first to cover."""
         self._slots: list[Slot] = []
         self._at = 0
-        self._copies: list[Copy] = []
-        self._copied_bytes = 0
+        self._sealing = Sealing(settings)
         self._sealed = 0
-        self._rewritten = 0
-        """Bytes that this checkpoint has copied from segments to segments."""
         self._cuts: list[ShardCut] = []
         self._taken: list[Captured] = []
         self._taken_slots: list[Slot] = []
@@ -134,10 +132,12 @@ class Keeper:
         self._topics = 0
         """How many topics it has."""
         self._stuck: list[Copy] = []
-        """Pieces that could not."""
+        """Segments and pieces that could not."""
         self._job: Job | None = None
         self._running: Job | None = None
-        self._files = self._files_there(opened.tails)
+        there = [block.segment for slot in catalog.by_id.values() for block in slot.topic.tail.blocks if block.segment]
+        newest = self._kept[-1][0] if self._kept else 0
+        self._files = Files.at_start(there, catalog.cache.retired, opened.tails, newest)
 
     # -- when ------------------------------------------------------------------------------------------------------
 
@@ -184,6 +184,18 @@ class Keeper:
         """How much log there is that no checkpoint covers."""
         return self._position() - self._covered
 
+    @property
+    def behind(self) -> float:
+        """How far writes have run ahead of checkpoints: 0 as long as no more log waits to be sealed than makes one due
+        (or than one file of it), 1 at twice as much. 0 while they fail: that is an alarm, and the log has room."""
+        if self.problem is not None:
+            return 0.0
+        waits: float = self.uncovered_bytes
+        if self.phase in (Phase.TAKE, Phase.SEAL):
+            waits += self._taken_bytes * (1.0 - self._sealing.progress)
+        settings = self._settings
+        return max(0.0, waits / max(settings.checkpoint_bytes, settings.wal_file_bytes) - 1.0)
+
     def _position(self) -> int:
         return sum(shard.tip_lsn for shard in self._wal.shards) + self._catalog.cache.derived_total
 
@@ -198,14 +210,14 @@ class Keeper:
         if self._job is not None or self._running is not None:
             return False
         until = self._clock.boot_ns() + SLICE_NS
-        if self.phase is Phase.SEAL:
-            self._seal_some(now_ms, until)
         if self.phase is Phase.LAND and not self._land():
             return False
         if self.phase is Phase.TAKE:
             self._take_some(until)
         elif self.phase is Phase.SWITCH:
             self._switch_some(now_ms, until)
+        if self.phase is Phase.SEAL:
+            self._seal_some()
         if self.phase is Phase.SYNC:
             return self._is_synced()
         return self._job is None
@@ -242,12 +254,11 @@ class Keeper:
             return
         self.damage += job.damage
         if isinstance(job, SealJob):
-            self._switch(job.copies)
+            self._switch_sealed(job.copies)
             if error is None:
-                self._copies, self._copied_bytes = [], 0
                 return
         elif error is None:
-            self._written, self._stuck, self._at = job, [], 0
+            self._written, self._at = job, 0
             self._topics = len(self._taken)
             if job.tails_bytes:
                 self._files.wrote_tails(self._number, job.tails_bytes)
@@ -281,15 +292,17 @@ class Keeper:
         self._number += 1
         self._gone_cold += self.mover.take()
         for work in self.mover.merges.take():
-            self.mover.switched(work, None if self._switch([work.copy]) else self._number)
+            failed = self._switch([work.copy])
+            for copy in failed:
+                self._files.drop(self._number, copy.segment.paths() if copy.segment is not None else [])
+            self.mover.switched(work, None if failed else self._number)
         self._answering, self._asked = self._asked, []
         self._forced = False
         self._began_ns, self._began_ms = self._clock.boot_ns(), now_ms
         if self.uncovered_bytes < self._settings.checkpoint_bytes:
             self._wal.begin_anew()
-        self._slots, self._at = list(self._catalog.by_id.values()), 0
-        self._copies, self._copied_bytes, self._sealed, self._rewritten = [], 0, 0, 0
-        self.phase = Phase.SEAL
+        self._sealing, self._sealed = Sealing(self._settings), 0
+        self.phase = Phase.LAND
 
     def _fail(self, error: OSError | None, now_ms: int) -> None:
         """Nothing has happened; try again later."""
@@ -308,12 +321,13 @@ class Keeper:
 
     def _release(self) -> None:
         """Let go of everything that one checkpoint has held."""
-        for copy in (*self._copies, *(piece.copy for piece in self._pieces)):
-            for block in copy.blocks:
+        for piece in (*self._sealing.pieces, *self._pieces):
+            for block in piece.copy.blocks:
                 block.sealing = False
         self.phase = Phase.IDLE
         self._forwards.release()
-        self._slots, self._copies, self._cuts = [], [], []
+        self._sealing = Sealing(self._settings)
+        self._slots, self._cuts = [], []
         self._taken, self._taken_slots, self._pieces = [], [], []
         self._needed, self._stuck = {}, []
 
@@ -323,30 +337,24 @@ class Keeper:
 
     # -- sealing ---------------------------------------------------------------------------------------------------
 
-    def _seal_some(self, now_ms: int, until_ns: int) -> None:
-        """Look for what can be sealed, as far as one job takes it."""
-        settings = self._settings
-        while self._at < len(self._slots):
-            slot = self._slots[self._at]
-            self._at += 1
-            blocks = slot.topic.tail.blocks
-            if slot.visible and blocks and not has_own_files(blocks[-1]):
-                for group in to_seal(blocks, settings, now_ms, everything=slot.moved is not None):
-                    self._copies.append(Copy.of(slot.topic, group))
-                    self._copied_bytes += group.size
-            if slot.visible and self._rewritten < REWRITE_BYTES:
-                for group in to_rewrite(blocks, settings):
-                    self._copies.append(Copy.of(slot.topic, group))
-                    self._copied_bytes += group.size
-                    self._rewritten += group.size
-            if self._copied_bytes >= SEAL_BYTES or self._clock.boot_ns() >= until_ns:
-                break
-        if self._copied_bytes >= SEAL_BYTES or (self._copies and self._at == len(self._slots)):
-            readers = self._open_readers
-            now = self._clock.wall_ms()
-            self._job = SealJob(self._copies, readers, self._store_id, now, self._number, self._durable)
-        elif self._at == len(self._slots):
-            self.phase = Phase.LAND
+    def _seal_some(self) -> None:
+        """The next job, or all that was taken down is in segments as far as it is to be."""
+        copies = self._sealing.next()
+        if not copies:
+            self.phase = Phase.SYNC
+            return
+        now = self._clock.wall_ms()
+        self._job = SealJob(copies, self._open_readers, self._store_id, now, self._number, self._durable, self._is_late)
+
+    def _switch_sealed(self, copies: list[Copy]) -> None:
+        """Segments are on disk. One that nobody has a place for is the coming snapshot's alone."""
+        for copy in self._switch(copies):
+            self._stuck.append(copy)
+            for block in copy.blocks:
+                if block.segment is not None:
+                    block.segment.deletes_dirty = True
+            if copy.segment is not None:
+                self._files.retire(copy.segment, self._number + 1)
 
     def _land(self) -> bool:
         """Let no copies be on their way when topics begin to be taken down; whether that is so."""
@@ -360,7 +368,7 @@ class Keeper:
         if not self._is_log_ready():
             return False
         self._forwards.take_down()
-        self._covered = self._position()
+        self._taken_bytes, self._covered = self.uncovered_bytes, self._position()
         self._cuts = [cut_of(shard) for shard in self._wal.shards]
         self._slots, self._at = list(self._catalog.by_id.values()), 0
         self.phase = Phase.TAKE
@@ -390,8 +398,6 @@ class Keeper:
                     self._files.has_piece(segment)
             else:
                 failed.append(copy)
-                if not segment.in_tails:
-                    self._files.drop(self._number, segment.paths())
         return failed
 
     def _replace(self, copy: Copy, segment: Segment) -> bool:
@@ -429,14 +435,16 @@ class Keeper:
         for shard in self._wal.shards:
             self._needed.setdefault(shard.index, shard.cut_lsn)
         self._forwards.release()
-        self.phase = Phase.SYNC
+        self.phase = Phase.SEAL
 
     def _take(self, slot: Slot) -> None:
         tip = self._wal.shards[slot.shard].tip_lsn
-        found = capture(slot, tip, self._catalog.routers)
+        groups = self._sealing.plan(slot, self._began_ms) if slot.visible else []
+        found = capture(slot, tip, self._catalog.routers, groups)
         self._forwards.took(slot)
         if found is None:
             return
+        self._sealing.add(slot, found, groups)
         for segment, _, _ in found.deletes:
             segment.deletes_dirty = False
         self._taken.append(found)
@@ -470,7 +478,9 @@ class Keeper:
             dropped = {id(slot.topic) for slot in gone}
             kept = [at for at, slot in enumerate(self._taken_slots) if id(slot.topic) not in dropped]
             self._taken = [self._taken[at] for at in kept]
+            self._taken_slots = [self._taken_slots[at] for at in kept]
             self._pieces = [piece for piece in self._pieces if id(piece.copy.topic) not in dropped]
+            self._sealing.forget(dropped)
         for cut, shard in zip(self._cuts, shards, strict=True):
             cut.end_lsn = shard.durable_end
         globals_ = Globals(
@@ -487,7 +497,8 @@ class Keeper:
             dropped=[dropped_of(slot) for slot in gone],
             attached=sorted(self._catalog.attached),
         )
-        self._job = SnapshotJob(self._taken, self._pieces, globals_, self._open_readers, self._store_id, self._is_late)
+        readers, late, sealed = self._open_readers, self._is_late, self._sealing.pieces
+        self._job = SnapshotJob(self._taken, self._pieces, globals_, readers, self._store_id, late, sealed)
         self.phase = Phase.WRITE
         return False
 
@@ -507,17 +518,20 @@ class Keeper:
         # What was taken down is let go of in slices, too: freeing ten thousand images at once would be a pause.
         taken = self._taken
         while taken:
-            for found in taken[-SWITCHED_AT_ONCE:]:
-                self._go_over(found)
+            for found, slot in zip(taken[-SWITCHED_AT_ONCE:], self._taken_slots[-SWITCHED_AT_ONCE:], strict=True):
+                self._go_over(found, slot)
             del taken[-SWITCHED_AT_ONCE:], pieces[-SWITCHED_AT_ONCE:], self._taken_slots[-SWITCHED_AT_ONCE:]
             if self._clock.boot_ns() >= until_ns:
                 return
         self._written = None
         self._done(job, now_ms)
 
-    def _go_over(self, found: Captured) -> None:
+    def _go_over(self, found: Captured, slot: Slot) -> None:
         """The segments of a topic have the deleted rows that the snapshot names."""
-        for segment, entry, _ in found.deletes:
+        for segment, entry, rows in found.deletes:
+            if segment.number == self._number:  # what was dead when it was taken down
+                now = deleted_rows(slot.topic.deleted, segment.first_seq, segment.last_seq)
+                segment.deletes_dirty = now != rows
             if segment.del_version and entry.deletes != segment.del_version:
                 self._files.drop(self._number, [segment.del_path(segment.del_version)])
             segment.del_version, segment.del_digest = entry.deletes, entry.digest
@@ -580,20 +594,3 @@ class Keeper:
         self.mover.release(oldest)
         if paths:
             self._job = RemoveJob(paths, self._durable)
-
-    def _files_there(self, tails: dict[str, int | None]) -> Files:
-        """The files at a start; what replay has dropped is still to be taken off. `tails`: lengths of tails files."""
-        there = [
-            block.segment
-            for slot in self._catalog.by_id.values()
-            for block in slot.topic.tail.blocks
-            if block.segment is not None
-        ]
-        pieces = [segment for segment in (*there, *self._catalog.cache.retired) if segment.in_tails]
-        files = Files(pieces, {piece.number: tails.get(piece.data_path) or 0 for piece in pieces})
-        if self._kept:
-            # Their local data may be there still, if the older snapshot does not say that they are cold.
-            for segment in there:
-                if segment.cold:
-                    files.drop(self._kept[-1][0], [segment.data_path])
-        return files

@@ -29,6 +29,8 @@ DEPTH_KNEE: Final = 5000
 """Topics that wait for their turn."""
 QUEUE_KNEE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the log that are not synced yet."""
+BEHIND_KNEE: Final = 0.05
+"""How much more log than twice what makes a checkpoint due is covered by none, in units of that."""
 SMOOTHING: Final = 0.25
 """Share of the newest observation."""
 GATHER_AT: Final = 0.2
@@ -57,6 +59,8 @@ class Observed(msgspec.Struct, frozen=True):
     """How late the timer of this observation was."""
     queue_bytes: int = 0
     """Bytes of the log that are not synced yet."""
+    behind: float = 0.0
+    """How far writes have run ahead of checkpoints (`Keeper.behind`)."""
     in_flight: int = 0
     """Requests that wait for their answers."""
     answered: int = 0
@@ -80,6 +84,7 @@ def signs(seen: Observed) -> dict[str, float]:
         "wait": _share(seen.wait_s * seen.busy, WAIT_KNEE_S),
         "lag": _share(seen.lag_s * seen.busy, LAG_KNEE_S),
         "queue": _share(seen.queue_bytes, QUEUE_KNEE_BYTES),
+        "log": _share(max(seen.behind - 1.0, 0.0), BEHIND_KNEE),
     }
 
 

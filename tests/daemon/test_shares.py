@@ -13,7 +13,7 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, Wire, daemon_process, post, request
 from topics_daemon import shares
-from topics_daemon.shares import ALONE_SLICE_NS, SLICE_NS, Shares
+from topics_daemon.shares import ALONE_SLICE_NS, PACE_MAX, REST_NS_MAX, SLICE_NS, Shares
 
 BATCH = 1000
 
@@ -26,7 +26,8 @@ class Bench:
         self.due: list[Callable[[], None]] = []
         self.did: list[str] = []
         monkeypatch.setattr(shares, "time", SimpleNamespace(perf_counter_ns=lambda: self.now_ns))
-        loop = SimpleNamespace(call_soon=self.due.append)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        loop = SimpleNamespace(call_soon=self.due.append, call_later=lambda *timer: self.later.append(timer))
         self.daemon = SimpleNamespace(loop=loop, wake=self.wake, connections=[], coarse_s=0.0)
         self.shares = Shares(cast(Any, self.daemon))
 
@@ -75,6 +76,50 @@ def test_who_has_more_than_a_slice_goes_on_after_the_turn_that_writes_it(monkeyp
     assert bench.round() == ["turn", "a"]
     assert bench.round() == ["turn"]
     assert bench.round() == [], "nothing goes on by itself"
+
+
+def test_bulk_rests_after_a_slice_while_writes_run_ahead_of_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.shares.pace = 0.75
+    Client(bench, "a", 5, SLICE_NS // 2).go_on()
+    assert bench.round() == ["turn"], "the slice was used up"
+    ((rest_s, go_on),) = bench.later
+    assert rest_s == pytest.approx(3 * SLICE_NS / 1e9), "three quarters of the time"
+    late = Client(bench, "b", 1, SLICE_NS // 2)
+    late.go_on()
+    assert late.left == 1, "who comes meanwhile rests as well"
+    bench.later.clear()
+    bench.now_ns += SLICE_NS
+    go_on()
+    assert [rest_s for rest_s, _ in bench.later] == [pytest.approx(2 * SLICE_NS / 1e9)], "a timer may be early"
+    bench.now_ns += 2 * SLICE_NS
+    bench.did = []
+    bench.later.pop()[1]()
+    assert bench.did == ["a", "a"]
+
+
+def test_one_slice_is_not_paid_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.shares.slow_down(2.0)
+    assert bench.shares.pace == PACE_MAX
+    Client(bench, "a", 2, 40 * SLICE_NS).go_on()
+    bench.round()
+    assert [rest_s for rest_s, _ in bench.later] == [pytest.approx(REST_NS_MAX / 1e9)]
+
+
+def test_who_takes_less_than_a_slice_rests_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.shares.pace = 0.5
+    Client(bench, "a", 1, SLICE_NS // 2).go_on()
+    assert bench.round() == ["turn"]
+    second = Client(bench, "b", 1, SLICE_NS // 2)
+    second.go_on()
+    assert second.left == 1
+    bench.shares.pace = 0.0
+    bench.round()
+    bench.now_ns += SLICE_NS
+    bench.later.pop()[1]()
+    assert not second.left
 
 
 def test_several_share_one_slice_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.delivery.governor import (
+    BEHIND_KNEE,
     DELAY_KNEE_S,
     GATHER_S_MAX,
     OBSERVE_S,
@@ -63,6 +64,17 @@ def test_whatever_is_seen_everything_stays_within_its_bounds(seen: Observed) -> 
 def test_a_sign_at_its_knee_is_a_half() -> None:
     assert signs(Observed(delay_s=DELAY_KNEE_S))["delay"] == 0.5
     assert signs(Observed(wait_s=WAIT_KNEE_S))["wait"] == 0.5
+    assert signs(Observed(behind=1.0 + BEHIND_KNEE))["log"] == pytest.approx(0.5)
+
+
+def test_a_log_that_bulk_is_slowed_for_presses_nobody_else_and_one_that_grows_on_is_refused() -> None:
+    clock = Clock()
+    clock.see(Observed(behind=1.0), 10.0)
+    assert clock.governor.pressure == 0.0
+    clock.see(Observed(behind=1.3), 4.0)
+    assert clock.refuses()
+    clock.see(Observed(behind=1.0), 4.0)
+    assert not clock.refuses()
 
 
 def test_an_idle_daemon_that_others_keep_waiting_is_not_pressed() -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import engine.checkpoint.jobs as jobs_module
 import engine.core.images as images_module
 import engine.core.keeper as keeper_module
+import engine.core.sealing as sealing_module
 import engine.segment.write as write_module
 import engine.topic.image as image_module
 from engine.checkpoint.jobs import SnapshotJob
 from engine.checkpoint.plan import has_own_files
 from engine.core.beginning import Beginning
 from engine.core.keeper import Keeper
+from engine.core.sealing import Sealing
 from engine.formats.manifest import MANIFEST_PATH
 from engine.fs import OpenMode, replace_file
 from engine.segment.segment import TOPICS_DIR
@@ -115,7 +117,7 @@ def _log_goes_on_where_its_file_was_made_shorter(patch: Patch) -> None:
     patch.set(Wal, "_shorten", shorten)
 
 
-@_mutant("history-settles", "history-resumes")
+@_mutant("history-tails@4", "history-settles", "history-resumes")
 def _log_cut_in_a_file_whose_beginning_is_not_synced(patch: Patch) -> None:
     """What the file before it holds may be gone, and the snapshot does not have it."""
     patch.set(Shard, "cut_lsn", property(lambda self: self.tip_lsn))
@@ -303,6 +305,59 @@ def _dropped_topics_not_listed(patch: Patch) -> None:
     _other_globals(patch, dropped=[])
 
 
+# -- what is sealed ---------------------------------------------------------------------------------------------------
+
+
+@_mutant("history-flood")
+def _what_comes_meanwhile_sealed_as_well(patch: Patch) -> None:
+    """A checkpoint that takes what is written while it runs never ends where that is more than it seals."""
+    seen: list[tuple[Any, Any]] = []
+    old_next = patch.set(Sealing, "next", None)
+    old_add = patch.set(Sealing, "add", None)
+
+    def take(self: Any) -> Any:
+        for slot, found in seen:
+            old_add(self, slot, found, self.plan(slot, 0))
+        return old_next(self)
+
+    def add(self: Any, slot: Any, found: Any, groups: Any) -> None:
+        seen.append((slot, found))
+        old_add(self, slot, found, groups)
+
+    patch.set(Sealing, "next", take)
+    patch.set(Sealing, "add", add)
+
+
+@_mutant("history-flood")
+def _file_without_a_place_removed(patch: Patch) -> None:
+    """The snapshot names a segment whose records were evicted before it was written."""
+
+    def switch(self: Keeper, copies: Any) -> None:
+        for copy in self._switch(copies):
+            self._files.drop(0, copy.segment.paths() if copy.segment is not None else [])
+
+    patch.set(Keeper, "_switch_sealed", switch)
+
+
+@_mutant("history-flood", "history-deletes", "history-between")
+def _dead_when_taken_down_forgotten(patch: Patch) -> None:
+    """Rows that a segment never had, of which neither image nor .del file says that they were deleted."""
+    patch.set(sealing_module, "deleted_rows", lambda *_: [])
+
+
+@_mutant("history-flood", "history-between")
+def _deleted_while_sealed_forgotten(patch: Patch) -> None:
+    """Rows that were deleted after their topic was taken down, and before the snapshot was there."""
+    old = patch.set(Keeper, "_go_over", None)
+
+    def go_over(self: Keeper, found: Any, slot: Any) -> None:
+        old(self, found, slot)
+        for segment, _, _ in found.deletes:
+            segment.deletes_dirty = False
+
+    patch.set(Keeper, "_go_over", go_over)
+
+
 # -- where a snapshot stands in the log -------------------------------------------------------------------------------
 
 
@@ -347,4 +402,4 @@ ALL: tuple[Mutant, ...] = (*MUTANTS, *HISTORY, *COLD, *MERGE)
 
 def used_modules() -> tuple[Any, ...]:
     """What is patched here, as in `mutants.used_modules`."""
-    return (jobs_module, images_module, keeper_module, write_module, image_module)
+    return (jobs_module, images_module, keeper_module, sealing_module, write_module, image_module)

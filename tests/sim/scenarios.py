@@ -546,6 +546,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("between", history.between, history.SMALL),
             ("slices", history.slices, history.SMALL),
             ("unsynced", history.unsynced, history.UNHURRIED),
+            ("flood", history.flood, history.SMALL),
             ("full", history.full, history.SMALL),
             ("resharded", history.resharded, history.SMALL),
             ("unfinished", history.unfinished, history.SMALL),

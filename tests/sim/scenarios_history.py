@@ -13,6 +13,7 @@ from unittest import mock
 import msgspec
 
 import engine.core.keeper as keeper_module
+import engine.core.sealing as sealing_module
 from engine.types import ConfigChanges, Match
 from tests.sim.media import Cut
 from tests.sim.world import TINY, World
@@ -469,6 +470,42 @@ def resharded(world: World) -> None:
         world.checkpoint()
         world.kill().start()
         world.check()
+
+
+def flood(world: World) -> None:
+    """Clients write faster than segments are written: the checkpoint ends all the same, and holds what there was when
+    it began, also where that is evicted, deleted or dropped before its segment has a place."""
+    for turn in (1, 2):
+        for _ in range(2):
+            for name in ("t", "capped", "dropped"):
+                world.append(name, 8)
+        world.delete("t", seqs=(world.core.state("t").head_seq - 3,))
+        flood: list[Callable[[], object]] = [partial(world.append, "t", 8, wait=False), world.step]
+        trickle: list[Callable[[], object]] = [partial(world.append, "t", 2, wait=False), world.step]
+        last = world.core.state("t").head_seq
+        world.between = [
+            *flood * 3,
+            partial(world.put, "capped", cap_records=turn, wait=False),
+            partial(world.drop, "dropped", wait=False),
+            partial(world.delete, "t", seqs=(last - 1, last, last + 2), wait=False),
+            *trickle * 60,
+        ]
+        with mock.patch.object(sealing_module, "SEAL_BYTES", 1):
+            world.wait(world.core.checkpoint())
+        assert world.between, "the flood was over before the checkpoint"
+        world.between = []
+        blocks = world.core.catalog.visible["t"].topic.tail.blocks
+        assert max(block.last_seq for block in blocks if block.segment) == last, "what came meanwhile is the next one's"
+        world.settle()
+        world.check()
+        if turn == 1:
+            world.kill().start()
+            world.check()
+            world.put("capped", cap_records=20)
+    world.checkpoint()
+    world.checkpoint()
+    world.power_off(Cut(0)).start()
+    world.check()
 
 
 def unfinished(world: World) -> None:
