@@ -185,7 +185,7 @@ def limits_page() -> str:
 
 def _option(option: Option) -> str:
     value = "|".join(option.choices) or option.metavar
-    text = f"`{', '.join(option.flags)}`" + (f" {value}" if value else "")
+    text = f"`{', '.join(option.flags)}{f' {value}' if value else ''}`"
     return text + (" …" if option.many else "")
 
 

@@ -25,7 +25,7 @@ def pinned(session: Session, asked: dict[str, Any], within: str | None = None) -
         if not os.path.isdir(path):
             what = f"the daemon has pinned {path}, which cannot be seen from here"
             raise Failure(what, "not_found", "run this on the daemon's machine, as a user who may read its data")
-        if within is not None and not _is_within(path, within):
+        if within is not None and not is_within(path, within):
             what = f"the daemon at {session.where().label} has another data directory than {within}"
             raise Failure(what, "invalid_request", "name its daemon with --socket or --url, or stop it")
         yield export
@@ -33,6 +33,7 @@ def pinned(session: Session, asked: dict[str, Any], within: str | None = None) -
         client.call(client.request("DELETE", f"/v0/admin/exports/{export['id']}", b""))
 
 
-def _is_within(path: str, directory: str) -> bool:
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path lies in a directory, links followed."""
     outer = os.path.realpath(directory)
     return os.path.commonpath((os.path.realpath(path), outer)) == outer

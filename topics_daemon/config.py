@@ -256,6 +256,8 @@ def parse_value(setting: Setting, raw: object) -> Any:
         raise ValueError("must be none or a number from 0 to 65535")
     if not isinstance(raw, str):
         raise ValueError("must be a text")
+    if not raw and setting.name in ("data_dir", "host"):
+        raise ValueError("must not be empty")
     if kind is Kind.CHOICE and raw not in setting.choices:
         raise ValueError("must be one of " + ", ".join(setting.choices))
     if "\0" in raw:

@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"topicsd: {line}\n")
         return error.exit_code
     if wants.print_config:
+        for line in config.warnings:
+            sys.stderr.write(f"topicsd: warning: {line}\n")
         sys.stdout.write(settings.print_config(config))
         return 0
     as_text = {"auto": None, "text": True, "json": False}[config["log_format"]]

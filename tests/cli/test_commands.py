@@ -311,3 +311,16 @@ def test_what_is_missing_is_said_behind_what_is_there(shared: Daemon, topic: str
     assert b"record 2" in together
     shared.ok("delete", topic, "--seq", "1")
     assert b"the topic holds nothing; the next seq is 2" in shared.run("get", topic, "1").stderr
+
+
+def test_explain_says_when_a_record_of_a_running_daemon_was_deleted_and_by_what(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "a", "b")
+    shared.ok("delete", topic, "--seq", "1")
+    story = ("explain", topic, "1", "-o", "json")
+    found = json.loads(shared.run(*story, TOPICS_DATA_DIR=str(shared.directory / "data")).stdout)
+    *_, event = found["events"]
+    assert (found["state"], event["what"]) == ("deleted", "deleted by a delete")
+    assert event["ts"] > 0
+    assert event["file"].startswith("wal/")
+    elsewhere = json.loads(shared.run(*story, TOPICS_DATA_DIR="/").stdout)
+    assert (elsewhere["state"], elsewhere["events"]) == ("deleted", [])

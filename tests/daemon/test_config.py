@@ -18,6 +18,7 @@ from topics_daemon.config import (
 )
 from topics_daemon.keys import digest_of
 from topics_daemon.listen import check_exposure
+from topics_daemon.main import main
 
 
 def loaded(*flags: str, **environ: str) -> Config:
@@ -288,7 +289,19 @@ def test_mistakes_name_the_variable_and_say_bounds_as_one_writes_them() -> None:
         ("API_KEYS_FILE", "/nowhere", "api_keys_file /nowhere: No such file or directory"),
         ("WAL_FILE_BYTES", "1", "wal_file_bytes must be between 1MiB and 16GiB"),
         ("DRAIN_MS", "48h", "drain_ms must be between 0 and 86400000 ms"),
+        ("DATA_DIR", "", "data_dir must not be empty"),
+        ("HOST", "", "host must not be empty"),
         ("MAX_LIMIT", "0", "max_limit must be between 1 and 100000"),
     ):
         (line,) = mistakes(**{f"TOPICS_{name}": value})
         assert line.startswith(f"environment TOPICS_{name}: {said}")
+
+
+def test_print_config_says_what_a_start_would_warn_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOPICS_PROT", "1")
+    assert main(["--print-config"]) == 0
+    shown = capsys.readouterr()
+    assert 'port = "4000"' in shown.out
+    assert "topicsd: warning: unknown variable TOPICS_PROT is ignored\n" in shown.err

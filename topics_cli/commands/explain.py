@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from topics_cli import exits
 from topics_cli.client import topic_path
@@ -11,13 +11,15 @@ from topics_cli.cold import with_tier
 from topics_cli.cut import ts_of
 from topics_cli.exits import ApiError, Failure
 from topics_cli.findings import Sheet
-from topics_cli.pinned import pinned
+from topics_cli.pinned import is_within, pinned
 from topics_cli.progress import Progress
 from topics_cli.screen import show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_time
 
+LOG_BYTES_MAX: Final = 64 << 20
+"""How much log is replayed for the story of one record that a running daemon has."""
 _PLACE = ("file", "offset", "length", "cold")
 _SHOWN = ("reason", *_PLACE, "earliest_seq", "head_seq")
 
@@ -73,18 +75,44 @@ def _by_daemon(session: Session, topic: str, seq: int) -> dict[str, Any]:
             raise
         detail = json.loads(error.body)["error"]["detail"]
         found |= {"state": detail["why"], "earliest_seq": detail["earliest_seq"], "head_seq": detail["head_seq"]}
-        found |= _pinned(session, topic, seq, detail["why"], ("reason",))
+        path, events = _logged(session, topic, seq, detail["why"])
+        found |= _pinned(session, topic, seq, detail["why"], ("reason",), path)
+        if found.pop("is_within", False):
+            found["events"] = events
     return found
 
 
-def _pinned(session: Session, topic: str, seq: int, state: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """What files say beyond that, where this process may look into a pin and they know the same state; else nothing."""
+def _pinned(
+    session: Session, topic: str, seq: int, state: str, names: tuple[str, ...], path: str | None = None
+) -> dict[str, Any]:
+    """What files say beyond that, where this process may look into a pin and they know the same state; else nothing.
+
+    `is_within` says whether the daemon's data directory is `path`.
+    """
     try:
         with pinned(session, {"topics": [topic]}) as export:
             there = from_directory(session, export["path"], topic, seq)
+            is_ours = path is not None and is_within(export["path"], path)
     except (Failure, OSError):  # no right to it, another machine, another user
         return {}
-    return {name: there[name] for name in names if there["state"] == state}
+    return {name: there[name] for name in names if there["state"] == state} | ({"is_within": True} if is_ours else {})
+
+
+def _logged(session: Session, topic: str, seq: int, state: str) -> tuple[str | None, list[dict[str, Any]]]:
+    """What has happened to a record since the last checkpoint: the data directory, and what its log says.
+
+    This looks before a pin is made, for that begins with a checkpoint. The log is being written: what it says is only
+    believed where it comes to the state that the daemon gives.
+    """
+    try:
+        path = data_dir(None)
+        store = json.loads(session.client.get("/v0/admin/store").body)
+        if holder(path) is not None and store["checkpoint"]["uncovered_bytes"] <= LOG_BYTES_MAX:
+            there = from_directory(session, path, topic, seq)
+            return path, there["events"] if there["state"] == state else []
+    except (Failure, OSError):
+        pass
+    return None, []
 
 
 def _show(session: Session, found: dict[str, Any]) -> None:
