@@ -129,6 +129,7 @@ def test_what_a_request_holds_of_the_loop_is_noted(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.slow
 def test_the_dearest_requests_have_names_of_their_own() -> None:
     names = [asked.name for asked in rows_held.requests()]
     assert len(set(names)) == len(names) > 30

@@ -20,7 +20,7 @@ from topics_cli.latencies import Latencies
 from topics_cli.load import payload
 from topics_cli.loaded import Seen, exposition, histogram, squeezed
 
-slow = pytest.mark.slow
+pytestmark = pytest.mark.slow
 
 
 def test_quantiles_are_within_three_percent_of_what_was_measured() -> None:
@@ -65,7 +65,6 @@ def objects(out: bytes) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-@slow
 def test_every_mode_moves_records_and_leaves_no_topic_behind(mortal: Daemon) -> None:
     runs = objects(mortal.ok("bench", "--duration", "1s", "-p", "2", "-o", "json"))
     assert [run["mode"] for run in runs] == ["write", "read", "tail", "queue"]
@@ -89,7 +88,6 @@ def written(daemon: Daemon) -> float:
     return sum(float(sample["value"]) for sample in families["topics_records_written_total"]["series"])
 
 
-@slow
 def test_what_it_says_was_written_was_written(mortal: Daemon) -> None:
     (run,) = objects(mortal.ok("bench", "write", "--duration", "1s", "--batch", "7", "-c", "3", "-o", "json"))
     said = int(str(run["records"]))
@@ -97,7 +95,6 @@ def test_what_it_says_was_written_was_written(mortal: Daemon) -> None:
     assert said <= written(mortal) <= said + 3 * 7
 
 
-@slow
 def test_it_ends_with_its_records_and_keeps_its_rate(shared: Daemon) -> None:
     begun = time.monotonic()
     (run,) = objects(
@@ -111,7 +108,6 @@ def test_it_ends_with_its_records_and_keeps_its_rate(shared: Daemon) -> None:
     assert 120 <= int(str(run["records"])) <= 205
 
 
-@slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_what_was_seen_and_without_its_topics(mortal: Daemon, signum: int) -> None:
     process = mortal.start_command("bench", "tail", "--duration", "60s", "-p", "2")
@@ -125,7 +121,6 @@ def test_a_signal_ends_it_with_what_was_seen_and_without_its_topics(mortal: Daem
     assert mortal.ok("ls") == b""
 
 
-@slow
 def test_a_daemon_that_goes_away_for_good_ends_it(mortal: Daemon) -> None:
     process = mortal.start_command("bench", "write", "--duration", "60s", "--retry-for", "0")
     over = time.monotonic() + 15
@@ -164,7 +159,6 @@ def test_bounds_are_mistakes_on_the_command_line(shared: Daemon, words: list[str
     assert b"bench-" not in shared.ok("ls", "bench-")
 
 
-@slow
 def test_metrics_can_be_scraped_meanwhile(mortal: Daemon) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -189,7 +183,6 @@ def test_metrics_can_be_scraped_meanwhile(mortal: Daemon) -> None:
     assert 'topics_bench_requests_total{mode="write"} 0' in exposition([seen])
 
 
-@slow
 def test_a_terminal_gets_a_plot_that_fits_it(shared: Daemon) -> None:
     terminal = Terminal(shared.environment(), "bench", "write", "--duration", "1s")
     code, drawn = terminal.end()

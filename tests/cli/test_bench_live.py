@@ -25,6 +25,8 @@ from tests.cli.support import PYTHON, ROOT, Daemon, clean_environment, die_with_
 from tests.daemon.test_metrics import check_expression, lost, metrics_in
 from topics_cli.loaded import Seen, exposition
 
+pytestmark = pytest.mark.slow
+
 MONITORING = ROOT / "docs" / "monitoring"
 LIVE = """
 duration = "20s"
@@ -116,7 +118,6 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
         return []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
 def test_a_prometheus_sees_a_run_while_it_runs(tmp_path: Path) -> None:
     ports = {"4000": free_port(), "9109": free_port()}

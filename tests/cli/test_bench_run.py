@@ -19,7 +19,7 @@ from tests.cli.support import PYTHON, ROOT, Daemon, clean_environment, finish
 from topics_cli import exits
 from topics_cli.commands.bench_run import shipped
 
-slow = pytest.mark.slow
+pytestmark = pytest.mark.slow
 
 ATTACHED = """
 duration = "1500ms"
@@ -87,7 +87,6 @@ class Page(HTMLParser):
             assert self._open.pop() == tag
 
 
-@slow
 def test_a_run_leaves_everything_that_an_audit_needs(shared: Daemon, tmp_path: Path) -> None:
     out = tmp_path / "results"
     done = shared.run("bench", "run", "smoke", "--out", str(out), TOPICS_SOCKET="none")
@@ -117,7 +116,6 @@ def test_a_run_leaves_everything_that_an_audit_needs(shared: Daemon, tmp_path: P
     assert not re.search(r"https?://", page)
 
 
-@slow
 def test_a_daemon_that_is_killed_in_the_middle_is_reconciled_all_the_same(tmp_path: Path) -> None:
     done = run_alone("restart", tmp_path / "out")
     assert done.returncode == exits.DONE, (done.stdout, done.stderr)
@@ -160,13 +158,11 @@ def is_write(asked: Asked) -> bool:
     return asked.method == "POST" and asked.path.endswith("?return_seqs=false")
 
 
-@slow
 def test_an_honest_proxy_changes_nothing(shared: Daemon, tmp_path: Path) -> None:
     assert through(shared, tmp_path, lambda _proxy, _asked: None) == {}
     assert topics_of(shared, tmp_path / "out") == [], "the topics of a run that adds up are dropped"
 
 
-@slow
 def test_a_record_that_is_lost_after_its_ack_is_found(shared: Daemon, tmp_path: Path) -> None:
     lost: list[int] = []
 
@@ -187,7 +183,6 @@ def test_a_record_that_is_lost_after_its_ack_is_found(shared: Daemon, tmp_path: 
     assert shared.ok("drop", kept, "--yes"), "the topic stays as evidence, and can be dropped"
 
 
-@slow
 def test_a_batch_that_is_written_twice_is_found(shared: Daemon, tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -204,7 +199,6 @@ def test_a_batch_that_is_written_twice_is_found(shared: Daemon, tmp_path: Path) 
     assert found["read"].startswith("acked to nobody: 10 records")
 
 
-@slow
 def test_a_record_that_never_reached_a_reader_is_found(shared: Daemon, tmp_path: Path) -> None:
     left_out: list[int] = []
 
@@ -221,7 +215,6 @@ def test_a_record_that_never_reached_a_reader_is_found(shared: Daemon, tmp_path:
     assert through(shared, tmp_path, meddle) == {"read": f"missing: 1 record ({left_out[0]})"}
 
 
-@slow
 def test_a_producer_that_is_refused_is_a_finding_of_a_run_that_ends_in_order(shared: Daemon, tmp_path: Path) -> None:
     full = ATTACHED.replace("[topics.orders]", '[topics.orders]\ncap_records = 50\ndiscard = "reject"')
     words = ("bench", "run", written(tmp_path, full), "--out", str(tmp_path / "out"))
@@ -235,7 +228,6 @@ def test_a_producer_that_is_refused_is_a_finding_of_a_run_that_ends_in_order(sha
     shared.ok("drop", kept, "--yes")
 
 
-@slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_load_and_the_rest_follows_in_order(shared: Daemon, tmp_path: Path, signum: int) -> None:
     scenario = written(tmp_path, ATTACHED.replace("1500ms", "60s"))
@@ -253,7 +245,6 @@ def test_a_signal_ends_the_load_and_the_rest_follows_in_order(shared: Daemon, tm
     assert topics_of(shared, tmp_path / "out") == []
 
 
-@slow
 def test_lines_tags_and_fsync_arrive_as_they_were_sent(tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b'{"n":1.10,"t":"\\u00e4"}\n[1,2]\n"x"\n')
     text = """

@@ -16,6 +16,7 @@ from tests.cli.support import ROOT, Daemon, clean_environment, command, run
 from topics_cli.table import CONFIG_FIELDS
 
 
+@pytest.mark.slow
 def test_create_sets_every_field_that_is_given_and_leaves_an_existing_topic_alone(shared: Daemon, topic: str) -> None:
     words = ["--ttl", "7d", "--cap-bytes", "1MiB", "--durable", "true", "--priority", "-5", "--type", "queue"]
     assert shared.ok("create", topic, *words) == f"{topic}\tcreated\n".encode()
@@ -29,6 +30,7 @@ def test_create_sets_every_field_that_is_given_and_leaves_an_existing_topic_alon
     assert shared.run("create", topic, "--must-be-new").returncode == 1
 
 
+@pytest.mark.slow
 def test_set_changes_fields_and_refuses_what_it_does_not_know(shared: Daemon, topic: str) -> None:
     shared.ok("create", topic)
     shared.ok("set", topic, "ttl_ms=1500", "cap-records=7", "priority=null", "auto_create=false")
@@ -71,6 +73,7 @@ def test_info_shows_the_state_and_a_missing_topic_is_1_with_a_suggestion(shared:
     assert f"did you mean {topic}-orders".encode() in done.stderr
 
 
+@pytest.mark.slow
 def test_drop_shows_what_would_go_and_never_asks_without_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "abc")
     assert shared.ok("drop", topic, "--dry-run") == f"{topic}\twould be dropped: 1 record, 5 bytes\n".encode()
@@ -118,6 +121,7 @@ def test_diff_is_one_page_exactly_as_the_api_gives_it(shared: Daemon, topic: str
     assert json.loads(lines[-1])["$page"]["head_seq"] == 5
 
 
+@pytest.mark.slow
 def test_diff_waits_and_ends_with_3_when_nothing_came(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "--json", '{"records":[]}')
     begun = time.monotonic()
@@ -203,6 +207,7 @@ def test_version_says_all_versions_there_are(shared: Daemon) -> None:
     assert shared.ok("version").decode().splitlines()[-1] == f"disk format {FORMAT_VERSION}"
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_cursors_and_routers_changes_nothing(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "x")
     router, other = f"{topic}-router", f"{topic}-copy"
@@ -221,6 +226,7 @@ def test_a_dry_run_of_cursors_and_routers_changes_nothing(shared: Daemon, topic:
     assert b"me\t1\t" in shared.ok("cursor", "ls", topic)
 
 
+@pytest.mark.slow
 def test_a_cursor_is_created_once_and_left_where_it_is(shared: Daemon, topic: str) -> None:
     assert shared.run("cursor", "create", topic, "me").returncode == 1, "there is no such topic"
     shared.ok("write", topic, "a", "b")
@@ -276,6 +282,7 @@ def test_seqs_to_delete_may_follow_each_other(shared: Daemon, topic: str) -> Non
     assert shared.ok("tail", topic) == b"2\n5\n6\n7\n8\n"
 
 
+@pytest.mark.slow
 def test_explain_says_why_an_evicted_record_is_gone(shared: Daemon, topic: str) -> None:
     shared.ok("create", topic, "--cap-records", "1")
     shared.ok("write", topic, "a", "b")

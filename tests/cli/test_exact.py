@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.support import HARD, Daemon
 
+pytestmark = pytest.mark.slow
+
 LINES = b"\n".join(HARD) + b"\n"
 TEXTS = [
     b"",

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.cli.support import Daemon
+
+pytestmark = pytest.mark.slow
 
 
 def _wait(shared: Daemon, topic: str, wanted: bytes) -> None:

@@ -15,6 +15,8 @@ from tests.cli.support import Daemon, Terminal, finish, read_until
 from topics_cli.vitals import Pace, Reading, full_in_s
 from topics_cli.watching import sparkline
 
+pytestmark = pytest.mark.slow
+
 BARS = " .:-=+*#@"
 
 
@@ -91,7 +93,6 @@ def test_as_json_it_says_no_less(shared: Daemon, topic: str) -> None:
     assert said["metrics"]["metrics"]["topics_ready"]["series"][0]["value"] == 1
 
 
-@pytest.mark.slow
 def test_in_a_pipe_it_is_a_line_each_time(shared: Daemon) -> None:
     process = shared.start_command("status", "--watch", "--interval", "100ms")
     lines = read_until(process, 3)
@@ -102,7 +103,6 @@ def test_in_a_pipe_it_is_a_line_each_time(shared: Daemon) -> None:
         assert dict(cell.split("=") for cell in cells[1:]).keys() >= {"written_per_s", "disk_free_bytes", "pressure"}
 
 
-@pytest.mark.slow
 def test_as_ndjson_it_is_an_object_each_time_and_rates_are_of_what_happened(shared: Daemon, topic: str) -> None:
     process = shared.start_command("status", "--watch", "--interval", "300ms", "-o", "ndjson")
     read_until(process, 1)
@@ -114,7 +114,6 @@ def test_as_ndjson_it_is_an_object_each_time_and_rates_are_of_what_happened(shar
     assert written > 100
 
 
-@pytest.mark.slow
 def test_on_a_terminal_it_is_a_screen_that_is_put_back_and_waits_for_a_daemon_that_was_killed(mortal: Daemon) -> None:
     mortal.ok("write", "hot", "x")
     terminal = Terminal(mortal.environment(), "status", "--watch", "--interval", "200ms")

@@ -11,6 +11,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("faulty.py")
 
 
@@ -79,7 +81,6 @@ def test_F20_without_space_writes_are_507_deletes_work_and_writing_resumes_by_it
         assert daemon.stop() == 0
 
 
-@pytest.mark.slow
 def test_F12_a_sync_that_hangs_makes_the_daemon_not_ready_and_its_waiters_unknown(tmp_path: Path) -> None:
     with faulty(tmp_path) as (daemon, faults):
         daemon.write("t", 1, config={"durability": "fsync"})

@@ -11,9 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.daemon.kit import DaemonProcess, clean_environment, post, start
 from topics_daemon.daemon import Daemon
 from topics_daemon.log import BURST, Log, describe
+
+pytestmark = pytest.mark.slow
 
 FAULTY = Path(__file__).with_name("faulty.py")
 

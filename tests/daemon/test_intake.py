@@ -29,6 +29,8 @@ from tests.daemon.kit import (
 )
 from tests.daemon.kit2 import Client
 
+pytestmark = pytest.mark.slow
+
 BATCH = 100
 """Records of a batch here."""
 NUMBERS = b"".join(b'{"n": %d.0}\n' % n for n in range(1000))
@@ -189,7 +191,6 @@ def test_each_line_of_a_slow_client_is_answered_before_the_next(daemon: DaemonPr
         assert stream.rest()[-1]["count"] == 5
 
 
-@pytest.mark.slow
 def test_a_client_that_reads_when_it_has_sent_everything_gets_results_that_are_added_up(daemon: DaemonProcess) -> None:
     """A batch for each line would be a megabyte of answer; what fits nowhere is one line."""
     with daemon_process("--max-batch-records", "1") as small, small.wire(unix=True) as wire:
@@ -381,7 +382,6 @@ def push(stream: Stream, data: bytes, silence_s: float = 1.0) -> int:
     return sent
 
 
-@pytest.mark.slow
 def test_a_disk_that_hangs_stops_the_reading_and_others_of_the_connection_go_on(tmp_path: Path) -> None:
     environ = clean_environment(FAULTS=str(tmp_path))
     with daemon_process(environ=environ, launcher=FAULTY) as daemon:
@@ -478,7 +478,6 @@ def test_bodies_of_all_requests_together_are_bounded_and_what_was_held_is_given_
         assert refusal(daemon, large).status == 201, "nothing is held any more"
 
 
-@pytest.mark.slow
 def test_several_hundred_megabytes_leave_the_memory_as_it_was() -> None:
     size = 400 << 20
     with daemon_process(environ=clean_environment(TOPICS_CACHE_BYTES=str(8 << 20))) as daemon:
@@ -541,7 +540,6 @@ def test_a_stop_answers_the_batch_in_flight_and_says_so() -> None:
         assert daemon.process.wait(20) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ack", ["", "&ack=fsync"])
 def test_a_killed_daemon_has_what_it_answered_and_whole_batches_only(tmp_path: Path, ack: str) -> None:
     daemon = start(tmp_path, "--max-batch-records", "50")

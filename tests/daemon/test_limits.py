@@ -193,6 +193,7 @@ def test_clamps_that_are_promises_have_their_edges(ordinary: DaemonProcess) -> N
     assert ordinary.read("many", limit=0)["next_from_seq"] == 256, "0 is the default"
 
 
+@pytest.mark.slow
 def test_S22_live_bytes_have_a_bound_that_deletes_give_back() -> None:
     with daemon_process("--max-total-bytes", "100") as running:
 
@@ -224,6 +225,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 def test_S22_live_idempotency_keys_have_a_bound_and_known_ones_always_pass(tmp_path: Path) -> None:
     """The bound of a million, set to three: it is no setting."""
     launcher = tmp_path / "few.py"
@@ -248,6 +250,7 @@ def test_S22_live_idempotency_keys_have_a_bound_and_known_ones_always_pass(tmp_p
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_S22_requests_in_flight_are_counted_exactly(tmp_path: Path) -> None:
     """Writes that wait for a sync which hangs are in flight; long polls are not."""
     launcher = Path(__file__).with_name("faulty.py")
@@ -278,6 +281,7 @@ def test_S22_requests_in_flight_are_counted_exactly(tmp_path: Path) -> None:
                 wire.close()
 
 
+@pytest.mark.slow
 def test_S22_bodies_in_flight_together_have_a_bound() -> None:
     bound = 1024 * 1024
     flags = ("--max-request-buffer-bytes", "1MiB", "--max-body-bytes", "1MiB")
@@ -314,6 +318,7 @@ def test_S22_a_topic_keeps_so_many_cursors_and_what_is_there_moves(ordinary: Dae
         assert put(CURSORS_PER_TOPIC_MAX).status == 201
 
 
+@pytest.mark.slow
 def test_zero_turns_a_resource_cap_off() -> None:
     off = ("topics", "routers", "total-bytes", "inflight-per-key", "watch-sessions", "sse-connections")
     more = ("sse-connections-per-key", "connections-per-peer")
@@ -331,6 +336,7 @@ def test_a_page_is_clamped_to_its_limit(daemon: DaemonProcess) -> None:
     assert len(daemon.read("page", limit=100)["records"]) == 7
 
 
+@pytest.mark.slow
 def test_S22_caps_on_topics_streams_and_sessions_name_themselves_and_pass_what_exists(daemon: DaemonProcess) -> None:
     made = 0
     while (answer := daemon.ask(request("PUT", f"/v0/topics/cap{made}", {}))).status == 201:

@@ -131,6 +131,7 @@ def test_histograms_are_cumulative_and_end_in_their_count(daemon: DaemonProcess)
             assert buckets[-1][1] == value(families, name + "_count", **labels)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_shows() -> None:
     with daemon_process() as daemon:
         daemon.write("t", 1)
@@ -158,6 +159,7 @@ def test_json_says_the_same(daemon: DaemonProcess) -> None:
     assert both.headers["content-type"].startswith("text/plain")
 
 
+@pytest.mark.slow
 def test_long_polls_and_streams_are_counted_once_and_apart() -> None:
     with daemon_process() as daemon:
         daemon.write("t", 1)
@@ -174,6 +176,7 @@ def test_long_polls_and_streams_are_counted_once_and_apart() -> None:
             assert value(families, "topics_connections") >= 3
 
 
+@pytest.mark.slow
 def test_a_key_that_is_limited_sees_nothing_of_other_names() -> None:
     environ = clean_environment(TOPICS_API_KEYS="full,mine:read:mine,writer:write")
     with daemon_process(environ=environ) as daemon:
@@ -277,6 +280,7 @@ def test_the_names_touched_last_are_kept_and_no_more() -> None:
     assert not metrics.reads
 
 
+@pytest.mark.slow
 def test_a_queue_has_series_that_follow_its_jobs() -> None:
     with daemon_process() as daemon:
         config = {"type": "queue", "dead_letter": "dead"}
@@ -427,6 +431,7 @@ def test_a_grafana_takes_the_dashboard(tmp_path: Path) -> None:
         grafana.wait(60)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Prometheus) is not installed")
 def test_prometheus_own_tool_takes_the_rules_and_finds_no_fault_with_the_metrics(daemon: DaemonProcess) -> None:
     rules = subprocess.run(

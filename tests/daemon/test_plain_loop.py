@@ -9,6 +9,8 @@ import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, records_of, request, start, watch
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("plain_loop.py")
 
 

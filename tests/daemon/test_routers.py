@@ -133,6 +133,7 @@ def _check(
         assert found[topic][seq - 1] == record, "a record that was seen is another one"
 
 
+@pytest.mark.slow
 def test_a_limited_key_learns_nothing_of_routers_between_other_topics() -> None:
     environ = clean_environment(TOPICS_API_KEYS="full,mine:read+admin+delete:mine.")
     with daemon_process(environ=environ) as daemon:
@@ -161,6 +162,7 @@ def test_a_limited_key_learns_nothing_of_routers_between_other_topics() -> None:
         assert removed == ["mine.odd", "mine.r"]
 
 
+@pytest.mark.slow
 def test_caps_are_checked_before_anything_is_made() -> None:
     with daemon_process("--max-routers", "1", "--max-topics", "3") as daemon:
         assert put(daemon, "one", "a", "b") == 201

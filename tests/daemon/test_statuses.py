@@ -132,6 +132,7 @@ def test_a_code_has_its_status_body_and_headers(daemon: DaemonProcess, code: Cod
         assert cycle[0] == cycle[-1] == "copy"
 
 
+@pytest.mark.slow
 def test_requests_during_recovery_are_503_with_progress_and_health_is_200(tmp_path: Path) -> None:
     held = tmp_path / "held"
     held.touch()

@@ -119,6 +119,7 @@ def test_whoever_waits_has_its_turn_within_ten_seconds(
     assert ready.waited_s_max <= WAIT_S_MAX
 
 
+@pytest.mark.slow
 def test_forty_thousand_that_are_always_hot_all_have_their_turn_in_time() -> None:
     ready: Ready[int] = Ready()
     for key in range(40_000):

@@ -69,6 +69,7 @@ def test_a_profile_is_read_from_both_files_and_the_keys_of_the_first_win(tmp_pat
     assert read_profile({"HOME": str(tmp_path)}).access_key == "old"
 
 
+@pytest.mark.slow
 def test_nobody_loads_the_library_who_opens_no_bucket() -> None:
     code = (
         "import sys, topics_daemon.main, topics_daemon.daemon, topics_cli.cold, engine.tools.cold\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def live(topic: Topic) -> set[int]:
     return {seq for first, last in topic.live_runs(topic.earliest_seq, topic.head) for seq in range(first, last + 1)}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(CONFIGS, STEPS, st.lists(st.integers(0, 3), min_size=14, max_size=14), st.integers(0, 30))
 def test_a_damaged_log_shows_what_the_whole_one_does_and_is_not_hit(

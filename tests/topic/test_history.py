@@ -63,6 +63,7 @@ def test_whatever_is_asked_in_whatever_order_is_answered_right_and_counted_once(
             made.cache.history.give_back()
 
 
+@pytest.mark.slow
 def test_what_a_job_brings_makes_room_for_itself_among_what_others_have_read_meanwhile() -> None:
     made, sealer = sealed()
     block = made.topic.tail.blocks[0]
