@@ -8,7 +8,7 @@ JOBS ?= 4
 # Compiled once, whatever the environment says of that: else each of a thousand daemons compiles itself, and each worker
 # rewrites the asserts of all tests.
 export PYTHONDONTWRITEBYTECODE =
-PYTEST := $(PY) -m compileall -q -x '/\.' . && $(PY) -m pytest -n $(JOBS)
+PYTEST = $(PY) -m compileall -q -x '/\.' . && $(PY) -m pytest -n $(JOBS)
 REWRITTEN := tests/__pycache__/.rewritten
 
 export VENV
