@@ -229,9 +229,8 @@ class SegmentFiles:
             chunks.append(Chunk(first + at, rows, at, upto, offsets, data))
             at = upto
         if bad:
-            raise DamagedSegment(
-                segment, segment.data_path, ranges_of(bad), f"{len(bad)} records fail their checks or cannot be read"
-            )
+            fail = "record fails its check" if len(bad) == 1 else "records fail their checks"
+            raise DamagedSegment(segment, segment.data_path, ranges_of(bad), f"{len(bad)} {fail} or cannot be read")
         return chunks
 
     def _located(

@@ -62,7 +62,7 @@ BITES = [
          "  everything before it is in; --on-error skip goes on\n"),
     Bite("--on-error file keeps what was refused, and the rest is in",
          "printf '1\\nx\\n2\\n' | topics write $T --json --on-error file:bad; echo $?; cat bad; topics tail $T -o raw",
-         "$T 1-2\n1\nx\n1\n2\n", "…1 were refused"),
+         "$T 1-2\n1\nx\n1\n2\n", "…1 refused"),
     Bite("a record of a mebibyte less its quotes fits; more is refused by its line",
          "head -c 1048574 /dev/zero | tr '\\0' x | topics write $T; topics tail $T | wc -c; "
          "{ echo ok; head -c 1048577 /dev/zero | tr '\\0' x; } | topics write $T", "$T 1-1\n1048575\n$T 2-2\n",

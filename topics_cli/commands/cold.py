@@ -12,6 +12,7 @@ from topics_cli.exits import Failure, usage
 from topics_cli.findings import Sheet, show_size
 from topics_cli.options import read_number, read_size
 from topics_cli.progress import Progress
+from topics_cli.screen import counted
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, unused
 
@@ -34,7 +35,8 @@ def cold(session: Session, values: dict[str, Any]) -> int:
         report, shards = _planned(path, values["cold"], settings, joins=joins)
         if values["dry_run"]:
             return _show(session, report)
-        what = f"join {sum(one.segments for one in report.joined)} segments" if joins else "remove what nobody has"
+        segments = counted(sum(one.segments for one in report.joined), "segment")
+        what = f"join {segments}" if joins else "remove what nobody has"
         if not agreed(session, values, f"topics: {what} in the cold tier of {path}?"):
             return exits.FAILED
         return _show(session, _tidied(session, path, values["cold"], settings, shards, report.joined))
@@ -134,7 +136,9 @@ def _show(session: Session, report: Tidied) -> int:
         return sheet.end(0, 0)
     out, done = session.out, not report.dry_run
     for one in report.joined[:LINES_MAX]:
-        out.line(f"join\t{one.topic}\t{one.first}-{one.last}\t{one.segments} segments\t{show_size(one.bytes)}")
+        out.line(
+            f"join\t{one.topic}\t{one.first}-{one.last}\t{counted(one.segments, 'segment')}\t{show_size(one.bytes)}"
+        )
     if len(report.joined) > LINES_MAX:
         out.line(f"join\t{len(report.joined) - LINES_MAX} more groups")
     for path in report.removed[:LINES_MAX]:
@@ -142,7 +146,8 @@ def _show(session: Session, report: Tidied) -> int:
     if len(report.removed) > LINES_MAX:
         out.line(f"{'removed' if done else 'remove'}\t{len(report.removed) - LINES_MAX} more files")
     if done:
-        out.line(f"done\t{report.merged} segments are {report.made} now, {len(report.removed)} files were nobody's")
+        merged, removed = counted(report.merged, "segment"), counted(len(report.removed), "file")
+        out.line(f"done\t{merged} made into {report.made}, {removed} of nobody's removed")
     else:
         out.line("nothing was written (--dry-run)")
     return exits.DONE

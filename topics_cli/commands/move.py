@@ -11,6 +11,7 @@ from topics_cli.ask import agreed
 from topics_cli.client import topic_path
 from topics_cli.exits import usage
 from topics_cli.output import API_FORMS
+from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 
 PATIENCE_S: Final = 86_400.0
@@ -80,7 +81,7 @@ def _place(text: str, flag: str) -> str:
 def _would(session: Session, topic: str, what: str) -> int:
     state = json.loads(session.client.get(topic_path(topic) + "?touch=false").body)
     moved = f" (now: {state['moved']['state']}, {state['moved']['to']})" if "moved" in state else ""
-    session.out.line(f"{topic}\t{what}: {state['count']} records up to seq {state['head_seq']}{moved}")
+    session.out.line(f"{topic}\t{what}: {counted(state['count'], 'record')} up to seq {state['head_seq']}{moved}")
     return exits.DONE
 
 

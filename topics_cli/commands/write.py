@@ -50,10 +50,17 @@ def write(session: Session, values: dict[str, Any]) -> int:
         session.talk.clear()
         shown.end()
     if encoder.gaps:
-        session.talk.note(f"topics: {encoder.gaps} tombstones in the input were passed over")
+        session.talk.note(f"topics: passed over in the input: {_counted(encoder.gaps, 'tombstone')}")
     if pump.refused:
-        session.talk.say(f"topics: {pump.written} records are in, {pump.refused} were refused (some_refused)")
+        said = f"{_counted(pump.written, 'record')} written, {pump.refused} refused"
+        session.talk.say(f"topics: {said} (some_refused)")
     return exit_code(pump)
+
+
+def _counted(count: int, what: str) -> str:
+    from topics_cli.screen import counted
+
+    return counted(count, what)
 
 
 class _Arguments(Source):
