@@ -220,6 +220,12 @@ class PageRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     strong: bool = False
     """Only what is synced."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether it asks for all records up to the head, and for all of each but perhaps its tag."""
+        filtered = self.match is not None or self.nodes or self.from_ts is not None or self.to_seq is not None
+        return self.include_data and self.include_meta and not (filtered or self.lines or self.strong)
+
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One page: rendered bytes and where they end."""

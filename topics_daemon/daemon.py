@@ -371,11 +371,21 @@ class Daemon:
             self.metrics.touched.update(fresh)
             self.pump.wake(fresh)
             fresh.clear()
+        if core.commit.synced:
+            self.pump.wake_strict(core.commit.synced)
+            core.commit.synced.clear()
+        self._flush()
+        self._turning = True
+        self.pump.deliver()
+        self._turning = False
+        self._flush()  # streams of HTTP/2 join what they write
+
+    def _flush(self) -> None:
+        """Let go what was joined in this tick."""
         if self.unsettled:
             unsettled, self.unsettled = self.unsettled, []
             for connection in unsettled:
                 connection.flush()
-        self.pump.deliver()
 
     def _plan_pulse(self, core: Core) -> None:
         """One timer for the next background sync; marks and deadlines come with the coarse timer."""

@@ -92,6 +92,18 @@ class OneWay:
         """The connection is lost."""
 
 
+class Outlet(Protocol):
+    """Where bytes leave, with nothing in between: a transport, or who stands for one."""
+
+    def write(self, data: bytes) -> None:
+        """Write them."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Whether what is written now reaches nobody."""
+        ...
+
+
 class Requester(Protocol):
     """Whoever asked: takes answers in the order of their requests, or one stream."""
 
@@ -114,6 +126,11 @@ class Requester(Protocol):
 
     def write(self, data: bytes) -> None:
         """Write a part of a stream; its first part begins with the head of the answer."""
+        ...
+
+    @property
+    def transport(self) -> Outlet:
+        """The way out for parts of a stream that are many streams' as well, behind its first."""
         ...
 
     def unsent(self) -> int:

@@ -33,7 +33,7 @@ from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
 from topics_daemon.http2_head import as_fields
 
 if TYPE_CHECKING:
-    from topics_daemon.exchange import Streaming
+    from topics_daemon.exchange import Outlet, Streaming
     from topics_daemon.head import Head
     from topics_daemon.http2 import Connection
 
@@ -388,6 +388,13 @@ class Request:
     def is_gone(self) -> bool:
         """Whether what is written now reaches nobody."""
         return self.state is State.CLOSED or self.line.is_gone
+
+    is_closing = is_gone
+
+    @property
+    def transport(self) -> Outlet:
+        """Frames of its own."""
+        return self
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """From "this topic has something new" to the readers that wait for it: long polls, and streams.
 
-After each turn the engine names its fresh topics. Waiters (long polls) are poked at once; streams are put in line and
-served a page each, round and round, for at most `SLICE_S` before other work of the loop gets its turn. Watchers that
-stand at the same place with the same options share one page and its rendering (`Frames`), which lives as long as one
-pass: nothing can change in between.
+After each turn the engine names its fresh topics. Waiters (long polls) are poked at once; streams are served behind the
+answers of the tick, a page each, round and round, for at most `SLICE_S` before other work of the loop gets its turn.
+Watchers that stand at the same place with the same options share one page and its rendering (`Frames`), which lives as
+long as one pass: nothing can change in between. A stream that is `steady` costs a delivery little more than its write.
 
 Which topic is next is `engine.delivery.Ready`'s to say: bands by priority, turns of a bounded time and size.
 """
@@ -11,7 +11,7 @@ Which topic is next is `engine.delivery.Ready`'s to say: bands by priority, turn
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,8 +21,9 @@ from engine.core.priority import effective_priority
 from engine.delivery import Governor, Ready
 from engine.delivery.bands import TURN_BYTES
 from engine.errors import Code, Refused, TopicsError
+from engine.topic.history import NotCached
 from engine.types import Page
-from topics_daemon.sse import data_lines, record_payload
+from topics_daemon.sse import data_lines, newest_payload, record_payload
 from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
@@ -33,10 +34,8 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.002
 """How long streams are served before the loop sees to its sockets again."""
-FEW: Final = 2
-"""Streams of one topic that are served in the tick of the write itself."""
-LOOK_EVERY: Final = 8
-"""Streams served between two looks at the clock."""
+LOOK_MASK: Final = 7
+"""Streams served between two looks at the clock, less one: a power of two."""
 HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 """What may wait to be sent for all streams together."""
 
@@ -83,42 +82,20 @@ class Open(Protocol):
 
 
 class Frame:
-    """A page as it was read and rendered for whoever stands there; what few want is made when it is wanted."""
+    """Records as they were rendered for whoever stands there; what few want is made when it is wanted."""
 
-    __slots__ = (
-        "_cursor",
-        "_epoch",
-        "_lines",
-        "_shape_id",
-        "alone",
-        "is_live",
-        "message",
-        "page",
-        "payload",
-        "size",
-        "to_seq",
-    )
+    __slots__ = ("_lines", "alone", "message", "payload", "size", "to_seq")
 
-    def __init__(self, page: Page, payload: bytes | None, place: Place, shape_id: int) -> None:
-        self.page = page
-        self.is_live = page.next_from_seq == page.head_seq and page.tombstone is None
-        """Whether there is nothing behind it, nor lost before it."""
-        self.to_seq = page.next_from_seq
+    def __init__(self, to_seq: int, payload: bytes | None) -> None:
+        self.to_seq = to_seq
         self.size = 0 if payload is None else len(payload)
-        self._cursor = place.cursor
-        self._epoch = place.epoch
-        self._shape_id = shape_id
         self.payload = payload
-        """What is said of its records, or None when it holds none."""
+        """What is said of the records, or None when there are none."""
         self._lines: bytes | None = None
         self.alone: bytes | None = None
         """The whole SSE event for sessions of this one topic, whose id is the same for all of them."""
         self.message: bytes | None = None
         """The whole message of a WebSocket."""
-
-    def is_at(self, place: Place, shape_id: int) -> bool:
-        """Whether it is what comes next for who stands there with these options."""
-        return place.cursor == self._cursor and place.epoch == self._epoch and shape_id == self._shape_id
 
     def lines(self) -> bytes:
         """The payload as the data of an SSE event."""
@@ -128,20 +105,50 @@ class Frame:
         return self._lines
 
 
+class PageFrame(Frame):
+    """A page, and its records."""
+
+    __slots__ = ("is_live", "page")
+
+    def __init__(self, page: Page, payload: bytes | None) -> None:
+        super().__init__(page.next_from_seq, payload)
+        self.page = page
+        self.is_live = page.next_from_seq == page.head_seq and page.tombstone is None
+        """Whether there is nothing behind it, nor lost before it."""
+
+
 class Frames:
     """Pages of one pass, read and rendered once for all who stand at the same place with the same options."""
 
-    __slots__ = ("_daemon", "_made", "bytes", "shared")
+    __slots__ = ("_daemon", "_live", "_made", "bytes")
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._made: dict[tuple[str, int, int, int | None, int], Frame] = {}
-        self.shared: Frame | None = None
-        """What was read last, if live streams behind who read it get the same."""
+        self._made: dict[tuple[str, int, int, int | None, int], PageFrame] = {}
+        self._live: dict[tuple[str, int, int, int], Frame | None] = {}
         self.bytes = 0
         """What was handed out, counted for each who got it."""
 
-    def read(self, session: Session, place: Place) -> Frame:
+    def live(self, session: Session, place: Place) -> Frame | None:
+        """What a live stream is told next, the same for all who stand there: what is new up to the head. None when it
+        is not that simple, and each of them has to be served by itself."""
+        key = (place.name, place.cursor, place.epoch, session.shape_id)
+        if key not in self._live:
+            self._live[key] = self._read_live(session, place)
+        return self._live[key]
+
+    def _read_live(self, session: Session, place: Place) -> Frame | None:
+        engine, name, cursor = self._daemon.engine, place.name, place.cursor
+        try:
+            found = engine.newest(name, session.shape, cursor, place.epoch) if session.whole else None
+            if found is not None:
+                return Frame(found[1], newest_payload(name.encode("ascii"), found[0], cursor, found[1]))
+            frame = self.read(session, place)
+        except (NotCached, TopicsError):
+            return None
+        return frame if frame.is_live else None
+
+    def read(self, session: Session, place: Place) -> PageFrame:
         """The next page at a place."""
         key = (place.name, place.cursor, place.epoch, place.from_ts, session.shape_id)
         frame = self._made.get(key)
@@ -151,9 +158,7 @@ class Frames:
             )
             page = self._daemon.engine.page(place.name, request)
             payload = record_payload(place.name.encode("ascii"), page) if page.count else None
-            frame = self._made[key] = Frame(page, payload, place, session.shape_id)
-        self.bytes += frame.size
-        self.shared = frame if frame.is_live and frame.size and place.from_ts is None else None
+            frame = self._made[key] = PageFrame(page, payload)
         return frame
 
 
@@ -166,6 +171,10 @@ class Pump:
         self._followers: dict[str, dict[Stream, None]] = {}
         self._sleepers: dict[str, dict[Stream, None]] = {}
         """Followers that wait for their readers and know that there is more: they cost a write nothing."""
+        self._strict: dict[str, dict[Stream, None]] = {}
+        """Those that want only what is synced."""
+        self._fresh: list[str] = []
+        """Topics whose followers have not been told yet what this tick brought."""
         self._streams: dict[Open, None] = {}
         self.ready: Ready[str] = Ready()
         """Topics that have something for streams."""
@@ -229,6 +238,8 @@ class Pump:
         for name, place in stream.session.places.items():
             if not place.gone:
                 self._followers.setdefault(name, {})[stream] = None
+                if stream.session.shape.strong:
+                    self._strict.setdefault(name, {})[stream] = None
         stream.open()
         self.enqueue(stream)
 
@@ -270,6 +281,7 @@ class Pump:
         """A stream is not interested in a topic any more."""
         _take_out(self._followers, stream, name)
         _take_out(self._sleepers, stream, name)
+        _take_out(self._strict, stream, name)
 
     def heed(self, stream: Stream) -> None:
         """A stream goes on: tell it again what is new."""
@@ -304,7 +316,7 @@ class Pump:
         self.ready.add(name, priority, self.now(), first=first)
 
     def _ask_for_pass(self, delay_s: float = 0.0) -> None:
-        if not self._pass_due and self.ready:
+        if self._lines and not self._pass_due and self.ready:
             self._pass_due = True
             if delay_s:
                 self.daemon.loop.call_later(delay_s, self._pass)
@@ -343,25 +355,47 @@ class Pump:
     # -- the pass --------------------------------------------------------------------------------------------------
 
     def wake(self, fresh: Iterable[Slot]) -> None:
-        """Topics have something new: records, or records that are synced now, which strong readers wait for."""
+        """Topics have something new: poke who waits; `deliver` sees to the streams."""
         if not self._waiters and not self._followers and not self._sleepers:
             return
         for slot in fresh:
             name = slot.topic.name
-            waiters = self._waiters.get(name)
-            if waiters is not None:
-                for waiter in list(waiters):
-                    self._poke(waiter)
+            if self._waiters:
+                self._poke_all(name)
             if slot.dropped:
                 for stream in (*self._followers.get(name, ()), *self._sleepers.get(name, ())):
                     self._dropped(stream, slot)
-                continue
-            followers = self._followers.get(name)
-            if followers:
-                self._note(name, followers)
+            elif name in self._followers:
+                self._fresh.append(name)
+
+    def wake_strict(self, synced: Iterable[Slot]) -> None:
+        """More of these topics is synced, which only some readers wait for."""
+        if self._waiters or self._strict:
+            for slot in synced:
+                name = slot.topic.name
+                self._poke_all(name)
+                if name in self._strict and name not in self._fresh:
+                    self._note(name, self._strict[name])
+
+    def deliver(self) -> None:
+        """The end of a tick, behind its answers: streams get what is new, at once if nobody waits before them."""
+        fresh = self._fresh
+        if fresh:
+            self._fresh = []
+            if len(fresh) == 1 and not (self._lines or self._pass_due or self.gather_s or self.ready.paused):
+                self._pass(fresh[0])
+                return
+            for name in fresh:
+                if name in self._followers:
+                    self._note(name, self._followers[name])
+        if self._lines and not self._pass_due and self.ready:
+            if self.gather_s:
+                self._ask_for_pass(self.gather_s)
+            else:
+                self._pass()
 
     def _note(self, name: str, followers: dict[Stream, None]) -> None:
-        """Tell those who follow a topic that it has something new."""
+        """Put those who follow a topic in line, for it has something new."""
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = {}
@@ -369,21 +403,20 @@ class Pump:
         is_pushed = name not in self.ready.aside
         for stream in list(followers):
             if stream.steady is not None and is_pushed:
-                stream.ready[name] = line[stream] = None
-                continue
-            stream.note(name)
-            if stream.paused and name in stream.ready:
-                _take_out(self._followers, stream, name)
-                self._sleepers.setdefault(name, {})[stream] = None
-
-    def deliver(self) -> None:
-        """The end of a tick: few readers, with nobody waiting before them, get what is new at once; others have their
-        turns, behind the answer to who wrote it."""
-        if self.ready and not self._pass_due:
-            if self.gather_s or len(self.ready) > 1 or len(self._lines[next(iter(self.ready))]) > FEW:
-                self._ask_for_pass(self.gather_s)
+                line[stream] = None
             else:
-                self._pass()
+                self._tell(stream, name)
+
+    def _tell(self, stream: Stream, name: str) -> None:
+        """Tell one of them; who cannot take it now is not told again before it can."""
+        stream.note(name)
+        if stream.paused and name in stream.ready:
+            _take_out(self._followers, stream, name)
+            self._sleepers.setdefault(name, {})[stream] = None
+
+    def _poke_all(self, name: str) -> None:
+        for waiter in list(self._waiters.get(name, ())):
+            self._poke(waiter)
 
     def _poke(self, waiter: Waiter) -> None:
         """A bug in one answer costs that answer, and nobody else's."""
@@ -395,7 +428,6 @@ class Pump:
 
     def _serve(self, stream: Stream, name: str, frames: Frames) -> None:
         """Give one stream what one topic has for it."""
-        frames.shared = None
         if stream.ended or stream.paused or name not in stream.ready:
             return
         if self.is_full:
@@ -409,59 +441,71 @@ class Pump:
         if name in stream.ready:
             self.enqueue(stream, name)
 
-    def _hand_on(self, stream: Stream, place: Place, frame: Frame, frames: Frames) -> None:
-        """Give a live stream what the one before it was given: what `_serve` comes to in the end, and nothing else."""
-        if self._held_bytes >= HELD_BYTES_MAX:
-            self._held[stream] = None
-            return
-        stream.ready.clear()
-        place.cursor = frame.to_seq
-        place.head = frame.to_seq
-        frames.bytes += frame.size
-        try:
-            stream.pass_on(frame)
-        except Exception as error:  # noqa: BLE001  # as in `_serve`
-            self.daemon.internal_error(error)
-            stream.end(500, "internal")
-
     def _dropped(self, stream: Stream, slot: Slot) -> None:
         place = stream.session.places[slot.topic.name]
         if place.epoch == slot.topic.epoch:
             place.head = slot.topic.head
             stream.tell(stream.topic_deleted(place))
 
-    def _pass(self) -> None:
-        """Give topics their turns for one slice."""
+    def _pass(self, first: str = "") -> None:
+        """Give topics their turns for one slice; `first` has one though nobody of its followers is in line yet."""
         self.daemon.reading()
         frames = Frames(self.daemon)
         now = self.now()
         until = now + SLICE_S
+        self._pass_due = True
         try:
-            while now <= until and (name := self.ready.take(now)) is not None:
-                now = self._turn(name, frames, now + self.ready.turn_s)
+            if first:
+                self._turn(first, list(self._followers.get(first, ())), frames, until)
+                now = self.now() if self._lines else now
+            while self._lines and now <= until and (name := self.ready.take(now)) is not None:
+                self._turn(name, self._lines.pop(name), frames, now + self.ready.turn_s)
+                now = self.now()
         finally:
             self._pass_due = False
             self._ask_for_pass()
 
-    def _turn(self, name: str, frames: Frames, until: float) -> float:
-        """Serve the streams of a topic, until all are or its turn is over; returns the time."""
-        line = self._lines.pop(name)
+    def _turn(self, name: str, line: Collection[Stream], frames: Frames, until: float) -> None:
+        """Serve the streams of a topic, until all are or its turn is over."""
         bytes_until = frames.bytes + TURN_BYTES
-        served = 0
+        now_s = self.daemon.coarse_s
+        time = self.daemon.loop.time
+        served = given = 0
         frame: Frame | None = None
+        data = b""
+        cursor = epoch = shape_id = 0
         for stream in line:
             place = stream.steady
-            if stream.is_gone():
+            outlet = stream.outlet
+            if outlet.is_closing():
                 # Its end comes later in this tick: the session's cursor must not pass what reaches nobody.
                 stream.gone()
-            elif place is not None and frame is not None and frame.is_at(place, stream.shape_id):
-                self._hand_on(stream, place, frame, frames)
+            elif place is None:
+                if name in stream.ready:
+                    self._serve(stream, name, frames)
+                else:
+                    self._tell(stream, name)
             else:
-                self._serve(stream, name, frames)
-                frame = frames.shared
+                try:
+                    if place.cursor != cursor or stream.shape_id != shape_id or place.epoch != epoch:
+                        frame = frames.live(stream.session, place)
+                        cursor, epoch, shape_id = place.cursor, place.epoch, stream.shape_id
+                        data = b"" if frame is None or frame.payload is None else stream.event(frame)
+                    if frame is None or self._held_bytes >= HELD_BYTES_MAX:
+                        self._tell(stream, name)
+                    else:
+                        place.cursor = place.head = frame.to_seq
+                        if data:
+                            stream.wrote_s = now_s
+                            given += frame.size
+                            outlet.write(data)
+                except Exception as error:  # noqa: BLE001  # as in `_serve`
+                    self.daemon.internal_error(error)
+                    stream.end(500, "internal")
             served += 1
-            if frames.bytes >= bytes_until or (served % LOOK_EVERY == 0 and self.now() > until):
+            if frames.bytes + given >= bytes_until or (not served & LOOK_MASK and time() > until):
                 break
+        frames.bytes += given
         if served < len(line):
             # The others come at the next turn, before those that have had theirs.
             left = dict.fromkeys(islice(line, served, None))
@@ -469,7 +513,6 @@ class Pump:
             if name not in self._lines:
                 self._make_ready(name)
             self._lines[name] = left
-        return self.now()
 
     # -- time ------------------------------------------------------------------------------------------------------
 

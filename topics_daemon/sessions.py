@@ -46,7 +46,18 @@ class Place:
 class Session:
     """One reader's subscription."""
 
-    __slots__ = ("alone", "caller", "heartbeat_s", "idle_since", "places", "shape", "shape_id", "stream", "wid")
+    __slots__ = (
+        "alone",
+        "caller",
+        "heartbeat_s",
+        "idle_since",
+        "places",
+        "shape",
+        "shape_id",
+        "stream",
+        "whole",
+        "wid",
+    )
 
     def __init__(
         self,
@@ -68,6 +79,7 @@ class Session:
         """The same number for the same shape: cheaper to compare and hash."""
         self.shape = shape
         """The options of every page; cursor, epoch and from_ts come from the place."""
+        self.whole = shape.whole
         self.heartbeat_s = heartbeat_s
         self.stream: Stream | None = None
         self.idle_since = now
@@ -86,6 +98,10 @@ class Session:
         if len(self.places) > JSON_ID_TOPICS_MAX:
             return pack_position({name: place.cursor for name, place in self.places.items()})
         return pack_position({name: place.cursor for name, place in self.places.items() if not place.gone})
+
+    def position_at(self, seq: int) -> bytes:
+        """The id for where it stands once it has come to `seq` of its only topic."""
+        return pack_position(dict.fromkeys(self.places, seq))
 
     def rewind(self, last_event_id: str) -> None:
         """Go back to where a reader says that it was; never forward.

@@ -51,6 +51,17 @@ def record_payload(topic: bytes, page: Page) -> bytes:
     )
 
 
+def newest_payload(topic: bytes, records: bytes, from_seq: int, head_seq: int) -> bytes:
+    """The same for records behind `from_seq` up to the head, joined by commas."""
+    return b'{"topic":"%b","records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (
+        topic,
+        records,
+        from_seq,
+        head_seq,
+        head_seq,
+    )
+
+
 def tombstone_shown(topic: str, page: Page) -> dict[str, object]:
     """What a `tombstone` event says; the page has one."""
     tombstone = page.tombstone

@@ -18,14 +18,14 @@ from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached, ReadJob
 from engine.types import Page, Reason, Tombstone
 from topics_daemon.answers import RETRY_AFTER_S
-from topics_daemon.exchange import OneWay
+from topics_daemon.exchange import OneWay, Outlet
 from topics_daemon.readers import Asking
 from topics_daemon.sse import STREAM_HEAD, event, heartbeat, json_data, tombstone_shown
 
 if TYPE_CHECKING:
     from topics_daemon.auth import Caller
     from topics_daemon.exchange import Requester
-    from topics_daemon.pump import Frame, Frames, Pump
+    from topics_daemon.pump import Frame, Frames, PageFrame, Pump
     from topics_daemon.sessions import Place, Session
 
 ABORT_AFTER_S: Final = 2.0
@@ -46,11 +46,10 @@ class Stream(OneWay):
         "_live",
         "_pump",
         "_reading",
-        "_write",
         "connection",
         "ended",
         "held_bytes",
-        "is_gone",
+        "outlet",
         "paused",
         "ready",
         "session",
@@ -64,12 +63,12 @@ class Stream(OneWay):
         self.session = session
         self.shape_id = session.shape_id
         self.connection = connection
-        self._write = connection.write
-        self.is_gone = connection.is_gone
+        self.outlet: Outlet = connection.transport
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
         self.steady: Place | None = None
-        """The place of its only topic, while it is told live and takes what comes: most streams, most of the time."""
+        """The place of its only topic, while it is told live and takes what comes: most streams, most of the time.
+        Nothing is `ready` then: to be in the topic's line is enough."""
         self.paused = False
         self.ended = False
         self.held_bytes = 0
@@ -117,6 +116,7 @@ class Stream(OneWay):
         place = self.session.places[name]
         if not place.gone and not self.ended and name != self._reading and name not in self._behind:
             self.ready[name] = None
+            self.steady = None
             self._pump.enqueue(self, name)
 
     def pause(self) -> None:
@@ -180,6 +180,7 @@ class Stream(OneWay):
             asking.refresh()
         try:
             frame = frames.read(session, place)
+            frames.bytes += frame.size
         except NotCached as lack:
             self._wait(name, lack.job)
             return
@@ -195,7 +196,8 @@ class Stream(OneWay):
             place.head = frame.page.head_seq
             self.steady = place if self._takes_all(name) else None
             if frame.payload is not None:
-                self.pass_on(frame)
+                self.wrote_s = self._pump.daemon.coarse_s
+                self.outlet.write(self.event(frame))
             return
         self.steady = None
         self.tell(self._events(place, frame))
@@ -204,14 +206,13 @@ class Stream(OneWay):
         """Whether it is served whatever its one topic has, for nothing is in the way."""
         return not (self.paused or self.ended or self._reading or self._behind or self.session.places[name].gone)
 
-    def pass_on(self, frame: Frame) -> None:
-        """Write what is the same for every live reader of this one topic."""
+    def event(self, frame: Frame) -> bytes:
+        """What is the same for every live reader of this one topic, once its place is behind the frame."""
         if frame.alone is None:
-            frame.alone = event(b"record", frame.lines(), self.session.position())
-        self.wrote_s = self._pump.daemon.coarse_s
-        self._write(frame.alone)
+            frame.alone = event(b"record", frame.lines(), self.session.position_at(frame.to_seq))
+        return frame.alone
 
-    def _events(self, place: Place, frame: Frame) -> list[bytes]:
+    def _events(self, place: Place, frame: PageFrame) -> list[bytes]:
         """The events of one page of one topic; notes the topic again when there is more."""
         session = self.session
         name = place.name

@@ -268,6 +268,18 @@ class Socket:
             out, self._out = self._out, []
             self._write(out[0] if len(out) == 1 else b"".join(out), len(out))
 
+    def write(self, frame: bytes) -> None:
+        """Write one message, framed already, that other sockets are told as well."""
+        if self._out or self._waiting or self._closing_since or self._announced:
+            self.send_frames(frame, 1)
+        else:
+            self.wrote_s = self.daemon.coarse_s
+            self.connection.write(frame)
+
+    def is_closing(self) -> bool:
+        """Whether what is written now reaches nobody."""
+        return self.connection.transport.is_closing()
+
     def send_frames(self, frames: bytes, count: int) -> None:
         """Write messages that are framed already, behind those that wait for the end of the tick."""
         if self._out:

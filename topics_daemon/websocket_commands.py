@@ -24,7 +24,7 @@ from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from topics_daemon.answers import error_shown, warnings_tail
 from topics_daemon.decode import check_names, decode, read_members, read_publish, write_of
-from topics_daemon.exchange import Exchange, Streaming, run
+from topics_daemon.exchange import Exchange, Outlet, Streaming, run
 from topics_daemon.head import Content, Head
 from topics_daemon.keys import Scope
 from topics_daemon.routes.watch import PlaceIn, read_places, read_shape
@@ -117,6 +117,10 @@ class Command:
         raise AssertionError("no command of a socket is answered by a stream")
 
     def write(self, data: bytes) -> None:
+        raise AssertionError("no command of a socket is answered by a stream")
+
+    @property
+    def transport(self) -> Outlet:
         raise AssertionError("no command of a socket is answered by a stream")
 
     def unsent(self) -> int:

@@ -85,6 +85,8 @@ class Subscription(Stream):
     def __init__(self, pump: Pump, session: Session, socket: Socket) -> None:
         super().__init__(pump, session, socket.connection)
         self._socket = socket
+        self.shape_id = -session.shape_id  # it is not told what an event stream is
+        self.outlet = socket
 
     def open(self) -> None:
         """Begin: the `subscribed` was written already."""
@@ -135,8 +137,8 @@ class Subscription(Stream):
     def _takes_all(self, name: str) -> bool:
         return name not in self._socket.commands.held and super()._takes_all(name)
 
-    def pass_on(self, frame: Frame) -> None:
-        self._socket.send_frames(self._records(frame), 1)
+    def event(self, frame: Frame) -> bytes:
+        return self._records(frame)
 
     def said(self, name: bytes, shown: dict[str, object]) -> bytes:
         return text_frame(said(name.replace(b"-", b"_"), b"", shown))

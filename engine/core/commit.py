@@ -97,6 +97,8 @@ class Commit:
         self.books = [ShardBook(shard) for shard in wal.shards]
         self.fresh: set[Slot] = set()
         """Slots with something new for readers, since whoever drives the engine last cleared it."""
+        self.synced: set[Slot] = set()
+        """The same of those with more that is synced, for readers that want only that."""
         self.forwards = Forwards()
         self.stalled = False
         self.now_ms = 0
@@ -266,7 +268,7 @@ class Commit:
         for slot in book.syncing:
             if slot.syncing > slot.synced:
                 slot.synced = slot.syncing
-                self.fresh.add(slot)  # for readers that want only what is synced
+                self.synced.add(slot)
         book.syncing = []
         awaiting, book.awaiting = book.awaiting, {}
         for slot in awaiting:

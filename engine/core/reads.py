@@ -25,7 +25,7 @@ from engine.fs import Fs
 from engine.segment.segment import Segment
 from engine.topic.damaged import DamagedFrames
 from engine.topic.history import NotCached, ReadJob
-from engine.topic.page import read_page
+from engine.topic.page import read_newest, read_page
 from engine.topic.record import find_record
 from engine.types import Page, PageRequest, TopicState, WhyGone
 
@@ -59,6 +59,20 @@ class Reads:
             # All that is here was read: what comes next is there.
             raise elsewhere(name, slot.moved)
         return page
+
+    def newest(self, name: str, request: PageRequest, cursor: int, epoch: int) -> tuple[bytes, int] | None:
+        """What was just written, for a live reader at `cursor` whose request is `whole`: the records, joined by
+        commas, and the head, which is the seq of the last one. None says only that `page` has to be asked."""
+        slot = self.catalog.visible.get(name)
+        if slot is None or slot.topic.epoch != epoch:
+            return None
+        topic = slot.topic
+        records = read_newest(topic, request, cursor)
+        if records is None:
+            return None
+        topic.last_read_ts = topic.last_write_ts
+        self.catalog.census.read += topic.head - cursor
+        return records, topic.head
 
     def state(self, name: str, *, touch: bool = True) -> TopicState:
         """What a topic holds now; never creates."""

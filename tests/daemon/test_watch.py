@@ -11,9 +11,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.daemon import socket_kit
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
 from tests.daemon.kit2 import Client, frame
 
@@ -235,6 +237,56 @@ def test_a_strong_reader_sees_what_is_synced_soon_after(daemon: DaemonProcess) -
         for number in range(1, 20):
             daemon.write("strong", number)
         assert seen(events, 19) == list(range(1, 20))
+
+
+def test_readers_of_all_kinds_at_one_place_are_told_the_same_as_it_is_written(daemon: DaemonProcess) -> None:
+    """Live readers share what they are told: each kind gets it in its own form, and as it asked for it."""
+    daemon.write("kinds", 0)
+    daemon.write("kinds-aside", 0)
+    others: list[dict[str, Any]] = [{}, {}, {"consistency": "strong"}, {"match": "even"}, {"include_data": False}]
+    with contextlib.ExitStack() as stack:
+        plain, same, strong, even, bare = (
+            stack.enter_context(Events(daemon, watch(daemon, {"kinds": {}}, **more))) for more in others
+        )
+        both = stack.enter_context(Events(daemon, watch(daemon, {"kinds": {}, "kinds-aside": {}})))
+        h2 = stack.enter_context(Client(daemon))
+        numbers = [h2.begin("GET", watch(daemon, {"kinds": {}})) for _ in range(2)]
+        ws = [stack.enter_context(socket_kit.Client(daemon)) for _ in range(2)]
+        for reader in ws:
+            reader.say("subscribe", topic="kinds", limit=256, max_batch_bytes=262144)
+            reader.until("caught_up")
+        for events in (plain, same, strong, even, bare):
+            while events.next()[0] != "caught-up":
+                pass
+        for _ in range(2):
+            while both.next()[0] != "caught-up":
+                pass
+        for number in numbers:
+            h2.until(number, b"caught-up")
+        for seq in range(2, 12):
+            tag = "even" if seq % 2 == 0 else "odd"
+            data = {"n": seq}
+            body = b'{"records":[{"data":{\r\n"n":%d},"tag":"%s"}]}' % (seq, tag.encode())
+            assert daemon.ask(post("/v0/topics/kinds", body)).status == 200
+            first = plain.next()
+            assert same.next() == first
+            for events in (plain, strong, both):
+                name, told, _ = first if events is plain else events.next()
+                place = (told["from_seq"], told["to_seq"], told["head_seq"])
+                assert (name, told["topic"], place) == ("record", "kinds", (seq - 1, seq, seq))
+                assert [record["data"] for record in told["records"]] == [data]
+            assert "data" not in bare.next()[1]["records"][0]
+            if tag == "even":
+                assert even.next()[1]["records"][0]["data"] == data
+            for reader in ws:
+                message = reader.next()
+                assert (message["op"], message["from_seq"], message["to_seq"]) == ("record", seq - 1, seq)
+                assert message["records"][0]["data"] == data
+            for number in numbers:
+                h2.until(number, b'"to_seq":%d,' % seq)
+        for number in numbers:
+            assert h2.bodies[number].count(b"event: record") == 11
+            assert h2.bodies[number].endswith(b"\n\n")
 
 
 def test_S18_a_payload_with_line_breaks_is_put_together_again(daemon: DaemonProcess) -> None:

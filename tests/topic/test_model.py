@@ -17,7 +17,7 @@ from engine.formats.append import decode_append_body, encode_append_body
 from engine.fragment import Rendered, render
 from engine.topic.cache import Cache
 from engine.topic.idempotency import Keys, batch_digest
-from engine.topic.page import read_page
+from engine.topic.page import read_newest, read_page
 from engine.topic.record import find_live, find_record
 from engine.topic.state import Topic
 from engine.topic.tags import resolve_delete
@@ -197,6 +197,19 @@ def compare_pages(topic: Topic, model: Model, request: PageRequest, now: int, vi
         assert given == wanted, (asked, now, visible)
         assert page.count == len(records)
         assert page.scanned <= 100 * request.limit
+        compare_newest(topic, request, cursor, now)
+
+
+def compare_newest(topic: Topic, request: PageRequest, cursor: int, now: int) -> None:
+    """The short way to what is new gives what a page does, or nothing."""
+    whole = PageRequest(
+        from_seq=cursor, limit=request.limit, max_bytes=request.max_bytes, include_tags=request.include_tags
+    )
+    assert whole.whole
+    newest = read_newest(topic, whole, cursor)
+    if newest is not None:
+        page = read_page(topic, whole, now)
+        assert (newest, page.next_from_seq, page.tombstone) == (b"".join(page.pieces), topic.head, None), whole
 
 
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])

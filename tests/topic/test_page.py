@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.topic.page import read_page
+from engine.topic.page import read_newest, read_page
 from engine.types import Match, Page, PageRequest, Reason, Tombstone
 from tests.topic.making import HARD, Made
 
@@ -273,3 +273,66 @@ def test_a_strong_reader_sees_the_synced_head_as_the_head() -> None:
     assert (read.count, read.tombstone, read.next_from_seq, read.caught_up) == (0, None, 7, True)
     assert page(made, visible=99).head_seq == 10
     assert loss(page(made, visible=4, from_seq=11)) == (1, 4, Reason.RECREATED, 4)
+
+
+# -- what is new -------------------------------------------------------------------------------------------------------
+
+
+def newest(made: Made, cursor: int, **request: Any) -> bytes | None:
+    asked = PageRequest(**request)
+    assert asked.whole
+    return read_newest(made.topic, asked, cursor)
+
+
+def test_what_is_new_is_a_slice_of_the_newest_block() -> None:
+    made = numbered(3)
+    for cursor in range(3):
+        assert newest(made, cursor) == b"".join(page(made, from_seq=cursor).pieces)
+    assert newest(made, 3) is None, "nothing is new"
+    assert newest(made, 4) is None, "a cursor from elsewhere"
+    made.write(*[b"%d" % number for number in range(100)])
+    assert newest(made, 3) == b"".join(page(made, from_seq=3).pieces), "a block of its own"
+    assert newest(made, 2) is None, "two blocks"
+
+
+def test_what_is_new_beyond_the_limits_of_a_page_is_read_as_pages() -> None:
+    made = numbered(3)
+    assert newest(made, 0, limit=3) is not None
+    assert newest(made, 0, limit=2) is None
+    size = len(b"".join(page(made).pieces)) + 1
+    assert newest(made, 0, max_bytes=size) is not None
+    assert newest(made, 0, max_bytes=size - 1) is None
+
+
+def test_what_is_new_is_read_as_a_page_where_something_was_lost_deleted_or_may_be_too_old() -> None:
+    deleted = numbered(3)
+    deleted.topic.apply_delete([(2, 2)], 1003)
+    assert newest(deleted, 0) is None
+    lost = numbered(3)
+    lost.topic.apply_gap(2, 2, Reason.CORRUPTION, 1003)
+    assert newest(lost, 0) is None
+    assert newest(numbered(3, ttl_ms=1000), 2) is None
+    capped = numbered(3, cap_records=1)
+    assert newest(capped, 1) is None
+    assert newest(capped, 2) is not None
+    tagged = Made()
+    tagged.write(b"1", tags=["t"])
+    assert newest(tagged, 0) is None
+    assert newest(tagged, 0, include_tags=True) == b"".join(page(tagged, include_tags=True).pieces)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PageRequest(match=Match("Eq", "t")),
+        PageRequest(nodes=frozenset({"n"})),
+        PageRequest(from_ts=1),
+        PageRequest(to_seq=1),
+        PageRequest(include_data=False),
+        PageRequest(include_meta=False),
+        PageRequest(lines=True),
+        PageRequest(strong=True),
+    ],
+)
+def test_a_request_that_leaves_something_out_is_not_whole(request_: PageRequest) -> None:
+    assert not request_.whole
