@@ -228,8 +228,17 @@ def remember(memo: dict[bytes, T], body: bytes, read: T) -> None:
         memo[body] = read
 
 
+def check_holder(node: str, limits: Limits) -> str:
+    """The name of who holds leases: no longer than that of who writes records."""
+    if len(node.encode()) > limits.node_bytes:
+        raise invalid(f"node may hold {limits.node_bytes} bytes", "node")
+    return node
+
+
 def decode_changes(body: bytes, limits: Limits, warnings: list[str], where: str = "") -> ConfigChanges:
     """Read a topic's configuration."""
+    if where and not body.startswith(b"{"):
+        raise invalid("config must be an object", "config")
     found: list[str] = []
     changes = decode(_CHANGES, body, limits, found)
     # What is out of range is refused even where it will not count, because the topic is there already.

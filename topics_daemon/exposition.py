@@ -40,11 +40,9 @@ def _number(value: float) -> str:
 
 
 def as_text(families: list[Family]) -> bytes:
-    """The page that Prometheus scrapes; families without series are left out."""
+    """The page that Prometheus scrapes; a family without series so far is there by its name."""
     lines = []
     for family in families:
-        if not family.samples:
-            continue
         lines.append(f"# HELP {family.name} {family.help}")
         lines.append(f"# TYPE {family.name} {family.kind}")
         for suffix, labels, value in family.samples:

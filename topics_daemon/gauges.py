@@ -235,9 +235,9 @@ def collect(daemon: Daemon, caller: Caller) -> list[Family]:
             _put_moves(page, daemon)
     given = page.samples
     return [
-        Family(meter.name, meter.kind, meter.help, given[meter.name])
+        Family(meter.name, meter.kind, meter.help, given.get(meter.name, []))
         for meter in METERS
-        if meter.name in given and (meter.shared or not limited)
+        if meter.shared or not limited
     ]
 
 

@@ -337,6 +337,12 @@ class Store(Answer, kw_only=True):
     """What the store consists of."""
 
     store_id: str
+    files: int
+    bytes: int
+    tiers: dict[str, dict[str, int]]
+    """`hot`, `tails` and `cold`: files, segments and bytes of each."""
+    damage: list[dict[str, Any]]
+    """Topics with ranges known lost to corruption, by name."""
     shards: list[dict[str, Any]]
     records_live: int
     bytes_live: int

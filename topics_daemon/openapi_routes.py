@@ -91,7 +91,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         refuses=(507,),
     ),
     ("GET", "/v0/admin/store"): Operation(
-        about="shards, log, history, the last checkpoint", gives={200: openapi_answers.Store}
+        about="files, bytes, tiers, damage, shards, the last checkpoint", gives={200: openapi_answers.Store}
     ),
     ("POST", "/v0/admin/exports"): Operation(
         about=(

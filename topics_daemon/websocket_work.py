@@ -16,7 +16,7 @@ from engine.names import check_topic_name
 from engine.queue.commands import Claim
 from engine.types import parse_match
 from topics_daemon.answers import error_shown
-from topics_daemon.decode import decode
+from topics_daemon.decode import check_holder, decode
 from topics_daemon.websocket_frames import said
 from topics_daemon.work import WORK_BYTES, Work
 
@@ -60,7 +60,7 @@ def read_work(members: dict[str, Raw], limits: Limits, warnings: list[str]) -> t
     if work.lease_ms is not None and work.lease_ms < 0:
         raise invalid("lease_ms must not be negative", "lease_ms")
     claim = Claim(
-        node=read.node,
+        node=check_holder(read.node, limits),
         max=min(work.max, limits.claim),
         lease_ms=work.lease_ms,
         match=None if read.match is None else parse_match(read.match),

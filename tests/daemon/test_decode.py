@@ -135,7 +135,8 @@ def test_unknown_fields_are_named_once_each_and_do_no_harm() -> None:
         (b'{"records":[{"data":1}],"ack":"never"}', "ack"),
         (b'{"records":[{"data":1}],"create":"yes"}', "create"),
         (b'{"records":[{"data":1}],"config":{"ttl_ms":-1}}', "ttl_ms"),
-        (b'{"records":[{"data":1}],"config":7}', None),
+        (b'{"records":[{"data":1}],"config":7}', "config"),
+        (b'{"records":[{"data":1}],"config":[]}', "config"),
         (b"{}", "records"),
     ],
 )

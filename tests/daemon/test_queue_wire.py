@@ -114,6 +114,15 @@ def test_who_waits_is_woken_when_a_lease_ends_wherever_its_end_was_moved(
     assert extended_ms - 50 <= took_ms < 15_000, "at its end, and not when the waiting would have ended"
 
 
+def test_the_name_of_a_holder_is_bounded_as_that_of_a_writer_is(daemon: DaemonProcess) -> None:
+    make_queue(daemon, "named", 1)
+    for node, status in (("é" * 64, 200), ("é" * 64 + "x", 400)):
+        answer = ask(daemon, "named", "claim", node=node)
+        assert answer.status == status, answer
+    worker = daemon.ask(request("GET", f"/v0/topics/named/work?node={'x' * 129}"))
+    assert (worker.status, worker.json["error"]["detail"]) == (400, {"field": "node"})
+
+
 def test_a_claim_that_moves_a_job_is_answered_when_it_is_moved_though_it_gets_others(daemon: DaemonProcess) -> None:
     for turn in range(2):  # The first time the target has to be made.
         make_queue(daemon, f"poisoned{turn}", "bad", "good", max_deliveries=1, dead_letter="buried")

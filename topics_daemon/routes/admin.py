@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,8 +16,13 @@ from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 
 if TYPE_CHECKING:
+    from engine.core import Core
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
+
+
+DAMAGE_MAX: Final = 1000
+"""Topics with damage that are shown."""
 
 
 class CheckpointExchange(Exchange):
@@ -47,12 +54,20 @@ def checkpoint(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
 
 
 def store(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
-    """`GET /v0/admin/store`: shards, log, history, damage, and the last checkpoint."""
+    """`GET /v0/admin/store`: files, bytes, tiers, damage, shards, and the last checkpoint."""
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     core = daemon.engine
+    tiers = _tiers(core)
     answer: dict[str, Any] = {
         "store_id": core.store.store_id.hex(),
+        "files": sum(len(shard.files) for shard in core.wal.shards) + sum(tier["files"] for tier in tiers.values()),
+        "bytes": core.wal.bytes_allocated + sum(tier["bytes"] for tier in tiers.values()),
+        "tiers": tiers,
+        "damage": [
+            {"topic": slot.name, "ranges": slot.topic.damage()}
+            for slot in islice(sorted(core.catalog.census.damaged, key=attrgetter("name")), DAMAGE_MAX)
+        ],
         "shards": [
             {
                 "shard": shard.index,
@@ -74,3 +89,30 @@ def store(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
         },
     }
     return json_answer(head, 200, answer, warnings, started_ns)
+
+
+def _tiers(core: Core) -> dict[str, dict[str, int]]:
+    """What of the history lies where: segments with files of their own, and pieces of the tails that topics share.
+
+    Of a cold segment the data is in the cold tier, and what finds its way around in it is here, and counted as hot.
+    """
+    hot, cold, tails = ({"files": 0, "segments": 0, "bytes": 0} for _ in range(3))
+    shared = set()
+    for slot in core.catalog.visible.values():
+        for block in slot.topic.tail.blocks:
+            segment = block.segment
+            if segment is None:
+                continue
+            if segment.in_tails:
+                shared.add(segment.data_path)
+                tails["segments"] += 1
+                tails["bytes"] += segment.data_len
+                continue
+            where = cold if segment.cold else hot
+            where["segments"] += 1
+            where["bytes"] += segment.data_size
+            hot["files"] += len(segment.paths())
+            hot["bytes"] += segment.idx_size
+            cold["files"] += segment.cold
+    tails["files"] = len(shared)
+    return {"hot": hot, "tails": tails, "cold": cold}

@@ -26,7 +26,7 @@ from engine.types import U64_MAX, parse_match
 from topics_daemon.answers import json_answer, list_answer, ok_head, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entries, claimed_run
-from topics_daemon.decode import check_names, decode, decode_flat, remember
+from topics_daemon.decode import check_holder, check_names, decode, decode_flat, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
@@ -230,7 +230,7 @@ def _read_claim(daemon: Daemon, head: Head, body: bytes, warnings: list[str]) ->
     if read.max_bytes is not None:
         max_bytes = min(max(in_range(read.max_bytes, "max_bytes", CLAIM_BYTES), 1), CLAIM_BYTES)
     wanted = Claim(
-        node=read.node,
+        node=check_holder(read.node, daemon.limits),
         max=min(read.max, daemon.limits.claim),
         lease_ms=read.lease_ms,
         match=None if read.match is None else parse_match(read.match),
