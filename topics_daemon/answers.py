@@ -105,7 +105,7 @@ def elapsed_ms(started_ns: int) -> float:
 
 def error_shown(error: TopicsError) -> dict[str, Any]:
     """An error as the wire shows it."""
-    shown: dict[str, Any] = {"code": error.code.value, "message": error.message}
+    shown: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.detail is not None:
         shown["detail"] = error.detail
     return shown

@@ -151,6 +151,23 @@ class Chunks:
         return data
 
 
+def is_slow(received: int, took_s: float, body_s: float) -> bool:
+    """Whether a body takes too long, or brings too little a second; `body_s` is the longest that it may take."""
+    return took_s > body_s or (took_s > min(BODY_GRACE_S, body_s) and received < BODY_RATE_MIN * took_s)
+
+
+def take_first(buffer: bytearray, size: int) -> bytes:
+    """Take the first bytes off a buffer, copying them once."""
+    if len(buffer) == size:
+        taken = bytes(buffer)
+        buffer.clear()
+    else:
+        with memoryview(buffer) as view:
+            taken = bytes(view[:size])
+        del buffer[:size]
+    return taken
+
+
 class Framing:
     """Where a body that is read piece by piece ends: here somebody else says so (HTTP/2)."""
 

@@ -14,7 +14,6 @@ import os
 import secrets
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -117,6 +116,10 @@ class Daemon:
 
     drained = False
     """Whether the handler that runs has waited for routers already."""
+    _admitted = 0
+    """How many connections there are from all addresses, those left out that were turned away."""
+    turned_away = 0
+    """Connections beyond a cap that are still open."""
     busy = 0.0
     """Share of the time that the loop has worked, between the last two looks at the pressure."""
     handovers: Handovers
@@ -143,10 +146,10 @@ class Daemon:
         self.progress = 0.0
         """How far recovery is, 0 … 1."""
         self.connections: set[Link] = set()
-        self.peers: Counter[str] = Counter()
+        self.peers: dict[str, int] = {}
         """How many of them there are from each address."""
-        self.turned_away = 0
-        """Connections beyond a cap that are still open."""
+        self._admitted_max: int = config["max_connections"]
+        self._peer_max: int = config["max_connections_per_peer"] or sys.maxsize
         self.http2_requests = 0
         """Requests of all connections of HTTP/2 that are open."""
         self.unsettled: list[Joins] = []
@@ -218,27 +221,28 @@ class Daemon:
 
     def admit(self, peer: str) -> TopicsError | None:
         """Count a new connection from an address; returns why it is turned away, or None. `dismiss` is its end."""
-        there = self.peers[peer]
-        own_max: int = self.config["max_connections_per_peer"]
-        for limit, maximum, count in (
-            ("max_connections", self.config["max_connections"], self.peers.total()),
-            ("max_connections_per_peer", own_max or sys.maxsize, there),
-        ):
-            if count >= maximum:
-                self.turned_away += 1
-                self.log.warning("connection refused", limit=limit, max=maximum, peer=peer)
-                detail = {"limit": limit, "max": maximum}
-                return Unavailable(Code.THROTTLED, "too many connections; try again", detail)
-        self.peers[peer] = there + 1
-        return None
+        there = self.peers.get(peer, 0)
+        if self._admitted < self._admitted_max and there < self._peer_max:
+            self.peers[peer] = there + 1
+            self._admitted += 1
+            return None
+        limit, maximum = "max_connections", self._admitted_max
+        if self._admitted < maximum:
+            limit, maximum = "max_connections_per_peer", self._peer_max
+        self.turned_away += 1
+        self.log.warning("connection refused", limit=limit, max=maximum, peer=peer)
+        return Unavailable(Code.THROTTLED, "too many connections; try again", {"limit": limit, "max": maximum})
 
     def dismiss(self, peer: str) -> None:
         """A connection from an address has ended; "" stands for one that was turned away."""
         if not peer:
             self.turned_away -= 1
             return
-        self.peers[peer] -= 1
-        if not self.peers[peer]:
+        self._admitted -= 1
+        left = self.peers[peer] - 1
+        if left:
+            self.peers[peer] = left
+        else:
             del self.peers[peer]
 
     def internal_error(self, error: BaseException) -> TopicsError:

@@ -29,8 +29,6 @@ from engine.topic.history import NotCached
 from topics_daemon import http2
 from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import (
-    BODY_GRACE_S,
-    BODY_RATE_MIN,
     DRAIN_BODY_BYTES_MAX,
     Chunked,
     Chunks,
@@ -38,6 +36,8 @@ from topics_daemon.body import (
     Sized,
     Unpacking,
     check_budget,
+    is_slow,
+    take_first,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, parse, says_http
@@ -63,18 +63,16 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_backlog",
-        "_body_since",
         "_chunks",
         "_daemon_waits",
         "_eof",
         "_first",
         "_head",
-        "_head_since",
         "_inbuf",
-        "_linger_since",
         "_packed",
         "_received",
         "_scan",
+        "_since",
         "_stuck",
         "_waiting",
         "daemon",
@@ -94,20 +92,21 @@ class Connection(asyncio.Protocol):
         "write",
     )
 
+    transport: asyncio.Transport
+    write: Callable[[bytes], None]
+    """The transport's own: what streams write goes through no method of ours."""
+
     def __init__(self, daemon: Daemon, door: Door) -> None:
         self.daemon = daemon
         self.door = door
         self.heads = door.heads
-        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.write: Callable[[bytes], None] = lambda _data: None
-        """The transport's own: what streams write goes through no method of ours."""
         self.pending: deque[Exchange] = deque()
         self.only_pipelined = True
         self.phase = HEAD
-        self.fast = False
-        """Whether the next chunk may take the hot path: nothing is buffered, pending or closing. The first chunk may
-        not: it says which version of HTTP is spoken."""
+        self.fast = True
+        """Whether the next chunk may take the hot path: nothing is buffered, pending or closing."""
         self._first = True
+        """Whether no request was read yet: the first words say which version of HTTP is spoken."""
         self.paused = False
         self.reading = True
         self.heard = 0.0
@@ -117,14 +116,14 @@ class Connection(asyncio.Protocol):
         self.in_line = False
         """Whether others come first (`daemon.shares`): nothing is read off the buffer meanwhile."""
         self._scan = 0
-        self._backlog = Backlog()
+        self._backlog: Backlog | None = None
         self._head: Head | None = None
         self._chunks: Chunks | None = None
         self._packed: Unpacking | None = None
         self._received = 0
         self._eof = False
-        self._head_since = self._body_since = self._linger_since = 0.0
-        self._stuck = Stuck()
+        self._since = 0.0
+        self._stuck: Stuck | None = None
         self._daemon_waits = False
         self._waiting = b""
 
@@ -154,17 +153,19 @@ class Connection(asyncio.Protocol):
             head = self.heads.get(data[:end])
             if head is not None and len(data) == end + head.length <= ALONE_BYTES_MAX and head.coding == "identity":
                 self.heard = daemon.coarse_s
+                self._first = False
                 self._run(head, data[end:])
                 return
         self.heard = daemon.coarse_s
         if self.phase < STREAM:
             self.fast = False
             self._inbuf += data
+            self._backlog = self._backlog or Backlog()
             self._backlog.heard(len(data), daemon.loop.time, waits=self.in_line or bool(self.pending))
             if self.phase is BODY or self.phase is CHUNKED:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
-            self._guarded_advance()
+            self.go_on()
         elif self.phase is STREAM:
             assert self.stream is not None
             self.stream.heard(data)
@@ -203,11 +204,11 @@ class Connection(asyncio.Protocol):
         if self.stream is not None:
             self.stream.resume()
         elif self.phase < STREAM:
-            self._guarded_advance()
+            self.go_on()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _guarded_advance(self) -> None:
+    def go_on(self) -> None:
         """`_advance`, with every refusal answered: nothing may escape into the loop."""
         try:
             self._advance()
@@ -230,9 +231,7 @@ class Connection(asyncio.Protocol):
                     break
                 if shares.comes_later(self):
                     break
-                body = bytes(self._inbuf[: self._head.length])
-                del self._inbuf[: self._head.length]
-                self._body_complete(body)
+                self._body_complete(take_first(self._inbuf, self._head.length))
             elif self.phase is CHUNKED:
                 assert self._chunks is not None
                 if not self._chunks.feed(self._inbuf):
@@ -247,13 +246,9 @@ class Connection(asyncio.Protocol):
                     self._whole(self._packed.content())
             elif self.phase is not WAIT or not self._start_waiting():
                 break
-        if waited_s := self._backlog.left(len(self._inbuf), self.daemon.loop.time):
+        if self._backlog is not None and (waited_s := self._backlog.left(len(self._inbuf), self.daemon.loop.time)):
             self.daemon.waited(waited_s)
         self._settle_reading()
-
-    def go_on(self) -> None:
-        """It is this connection's turn again."""
-        self._guarded_advance()
 
     def _may_start(self) -> bool:
         """Whether another request may be taken up now."""
@@ -288,7 +283,7 @@ class Connection(asyncio.Protocol):
         end = inbuf.find(b"\r\n\r\n", self._scan) + 4
         if end < 4:
             if self._scan == 0:
-                self._head_since = self.daemon.loop.time()
+                self._since = self.daemon.loop.time()
             if not says_http(inbuf):
                 return self._hang_up()
             check_begun(inbuf, self._scan, bounds)
@@ -337,7 +332,7 @@ class Connection(asyncio.Protocol):
             raise refusal.anew()
         self._received = len(self._inbuf)
         self.daemon.buffered_bytes += self._received
-        self._body_since = self.daemon.loop.time()
+        self._since = self.daemon.loop.time()
         if head.chunked:
             self._chunks = Chunks(self.daemon.limits.body_bytes)
             self.phase = CHUNKED
@@ -394,17 +389,20 @@ class Connection(asyncio.Protocol):
         started_ns = time.perf_counter_ns()
         daemon = self.daemon
         try:
-            if head.refusal is not None:
-                raise head.refusal.anew()
-            route = head.route
-            assert route is not None
-            if not daemon.serving or head.caller.inflight >= daemon.inflight_max:
-                daemon.check_serving(route, head.caller)
-            answer = route.handler(daemon, self, head, body, started_ns)
-            if answer is None:
-                if len(self.pending) == 1:
-                    self.only_pipelined = route.pipelines
-                return
+            refusal = head.refusal
+            if refusal is None:
+                route = head.route
+                assert route is not None
+                if not daemon.serving or head.caller.inflight >= daemon.inflight_max:
+                    daemon.check_serving(route, head.caller)
+                answer = route.handler(daemon, self, head, body, started_ns)
+                if answer is None:
+                    if len(self.pending) == 1:
+                        self.only_pipelined = route.pipelines
+                    return
+            else:
+                daemon.metrics.refused(refusal)
+                answer = error_answer(head, refusal, started_ns)
         except NotCached as lack:
             daemon.answer_late(self, head, body, started_ns, lack.job)
             return
@@ -470,7 +468,7 @@ class Connection(asyncio.Protocol):
         elif last or (not pending and self.daemon.draining):
             self._close()
         elif self._inbuf or self.phase is WAIT or not self.reading or self._eof:
-            self._guarded_advance()
+            self.go_on()
         elif not pending:
             self.fast = self.phase is HEAD and not self.paused
 
@@ -481,7 +479,7 @@ class Connection(asyncio.Protocol):
         self._head = None
         self.fast = False
         self.phase = LINGER
-        self._linger_since = self.daemon.loop.time()
+        self._since = self.daemon.loop.time()
         metrics = self.daemon.metrics
         metrics.refused(error)
         answer = error_answer(head, error, started_ns, close=True)
@@ -492,7 +490,7 @@ class Connection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """The last answer is written: end our side, and drop what still comes until the other side has read it."""
-        self._linger_since = self.daemon.loop.time()
+        self._since = self.daemon.loop.time()
         if self._eof:
             self._close()
         elif not self.transport.is_closing() and self.transport.can_write_eof():
@@ -502,7 +500,7 @@ class Connection(asyncio.Protocol):
         """Close once everything is written."""
         self.phase = LINGER
         self.fast = False
-        self._linger_since = self.daemon.loop.time()
+        self._since = self.daemon.loop.time()
         self.transport.close()
 
     # -- streams and deadlines -------------------------------------------------------------------------------------
@@ -574,27 +572,28 @@ class Connection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Enforce the deadlines; called by the daemon's coarse timer."""
         times = self.daemon.timeouts
-        if self._stuck.lasts(self.transport.get_write_buffer_size(), now, times.stall_s):
+        unsent = self.transport.get_write_buffer_size()
+        if unsent:
+            self._stuck = self._stuck or Stuck()
+        if self._stuck is not None and self._stuck.lasts(unsent, now, times.stall_s):
             if self.stream is not None:
                 self.stream.stalled()
             else:
                 self.cut()
         elif self.phase is HEAD:
             if self._inbuf:
-                if not (self.in_line or self.pending or self.paused) and now - self._head_since > times.header_s:
+                if not (self.in_line or self.pending or self.paused) and now - self._since > times.header_s:
                     self.cut()
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()
         elif self.phase is BODY or self.phase is CHUNKED:
-            took = now - self._body_since
-            grace = min(BODY_GRACE_S, times.body_s)
-            if took > times.body_s or (took > grace and self._received < BODY_RATE_MIN * took):
+            if is_slow(self._received, now - self._since, times.body_s):
                 self.cut()
         elif self.phase is STREAM and self.stream is not None:
             self.stream.check(now)
         elif self.phase is LINGER:
-            if self._stuck.waiting:
+            if unsent:
                 # What is written is still being taken, however slowly; only then the time of lingering begins.
-                self._linger_since = now
-            elif now - self._linger_since > LINGER_S:
+                self._since = now
+            elif now - self._since > LINGER_S:
                 self.cut()

@@ -21,12 +21,11 @@ from h2.errors import ErrorCodes
 from engine.errors import Code, Refused, TopicsError
 from topics_daemon.answers import error_answer
 from topics_daemon.body import (
-    BODY_GRACE_S,
-    BODY_RATE_MIN,
     DRAIN_BODY_BYTES_MAX,
     Framing,
     Unpacking,
     check_budget,
+    is_slow,
     payload_too_large,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
@@ -402,10 +401,7 @@ class Request:
         """Enforce the deadlines of its body and of its answer."""
         times = self.daemon.timeouts
         if self.state is State.BODY:
-            took = now - self._body_since
-            arrived = self._received + self.line.partial
-            grace = min(BODY_GRACE_S, times.body_s)
-            if took > times.body_s or (took > grace and arrived < BODY_RATE_MIN * took):
+            if is_slow(self._received + self.line.partial, now - self._body_since, times.body_s):
                 self.cut()
         elif self.out_bytes and now - self._moved_s > times.stall_s:
             if self.stream is not None:

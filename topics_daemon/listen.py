@@ -90,10 +90,9 @@ def abort(transport: asyncio.Transport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         try:
-            with socket.socket(fileno=os.dup(sock.fileno())) as same:
-                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-        except OSError:
-            # It is closed already.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        except (OSError, ValueError):
+            # It is closed already, which uvloop knows as descriptor −1.
             pass
     transport.abort()
 
@@ -125,7 +124,7 @@ def hold_little(transport: asyncio.Transport, unsent_bytes: int) -> None:
     """
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError, ValueError):  # it is closed already
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)
 
 

@@ -90,7 +90,7 @@ class Shares:
         self._began_ns = now_ns
         self._until_ns = now_ns + self._slice_ns
         self._used = True
-        self._daemon.wake()  # before the line goes on: what this slice takes is written first
+        self._daemon.loop.call_soon(self._pass)
         return False
 
     def comes_later(self, who: Waits, *, first: bool = False) -> bool:
@@ -116,6 +116,11 @@ class Shares:
         self.bulk, self._used = self._used, False
         if self.bulk and sum(connection.heard >= since_s for connection in self._daemon.connections) < 2:
             self._slice_ns = ALONE_SLICE_NS
+
+    def _pass(self) -> None:
+        """The sockets are looked at next, once the engine has had its turn if anything has asked for one."""
+        if not self._daemon.turn_due:
+            self.renew()
 
     def renew(self) -> None:
         """The engine has had its turn: the next slice may begin, and begins with those who stand in line."""
@@ -150,4 +155,5 @@ class Shares:
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
+            self._daemon.wake()  # before the line goes on: what this slice takes is written first
             self._daemon.loop.call_soon(self._serve)

@@ -202,12 +202,13 @@ def test_a_preface_that_is_none_closes_at_once(daemon: DaemonProcess) -> None:
 
 
 def test_the_preface_is_for_the_beginning_of_a_connection(daemon: DaemonProcess) -> None:
-    with daemon.wire() as wire:
-        wire.send(request("GET", "/v0/health"))
-        assert wire.answer().status == 200
-        wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        assert wire.answer().status == 400
-        assert wire.closed()
+    for _ in range(2):  # the second time the head is known, and its connection takes a shorter way
+        with daemon.wire() as wire:
+            wire.send(request("GET", "/v0/health", None, "X-Before: a preface"))
+            assert wire.answer().status == 200
+            wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            assert wire.answer().status == 400
+            assert wire.closed()
 
 
 def test_our_table_of_headers_stays_small_whatever_is_allowed(daemon: DaemonProcess) -> None:
