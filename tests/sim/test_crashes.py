@@ -21,7 +21,7 @@ from tests.sim.tasks import FAULTY, fault_pairs, single_faults
 
 pytestmark = pytest.mark.slow
 
-SLICE = Effort(images_max=10, moments_share=0.035, sample=4, deep_every=40, nested_max=3, nested_total_max=15)
+SLICE = Effort(images_max=8, moments_share=0.025, sample=3, deep_every=40, nested_max=3, nested_total_max=12)
 SHORT = Effort(images_max=6, moments_share=0.06, sample=2, deep_every=60, nested_max=3, nested_total_max=9)
 SEED = 20
 SEQUENCES_DRAWN = 80

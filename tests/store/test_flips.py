@@ -1,4 +1,4 @@
-"""F26–F29: every seventh byte of a small log flipped, one at a time; nothing is ever less in silence.
+"""F26–F29: every thirteenth byte of a small log flipped, one at a time; nothing is ever less in silence.
 
 The outcome of each flip must be the full state, the documented gap, or a refusal; and a refusal must leave the
 directory as it was. Each kind of last stop is swept, because what is evidence differs.
@@ -50,7 +50,7 @@ def test_F26_F27_F28_no_flipped_byte_is_passed_over(stop: str) -> None:
         if content is None or not path.endswith(".log"):
             continue
         used = len(content.rstrip(b"\0")) + KIB
-        for at in range(0, min(used, len(content)), 7):
+        for at in range(0, min(used, len(content)), 13):
             flipped = bytearray(content)
             flipped[at] ^= 1 << (at % 8)
             disk = FakeDisk.of_tree({**tree, path: bytes(flipped)}, boot=boot)
@@ -72,9 +72,9 @@ def test_F26_F27_F28_no_flipped_byte_is_passed_over(stop: str) -> None:
             assert all(one in ("gap", other) for one, other in zip(found, expected, strict=True)), (path, at)
             assert found.count("gap") == sum(gap.last_seq - gap.first_seq + 1 for gap in gaps) <= 2
             outcomes["gap" if gaps else "full"] += 1
-            if at % 49 == 0:
+            if at % 91 == 0:
                 once = disk.killed()
                 assert values_of(Hand(once, CONFIG, live=False).items, 1) == found
                 assert values_of(Hand(once.killed(), CONFIG).items, 1) == found, "what was recovered recovers"
-    assert outcomes["gap"] > 600, outcomes
-    assert outcomes["refused"] > 80, outcomes
+    assert outcomes["gap"] > 300, outcomes
+    assert outcomes["refused"] > 40, outcomes
