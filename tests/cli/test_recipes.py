@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -195,7 +196,9 @@ def test_a_backup_is_one_that_restores(mortal: Daemon, shell: Shell, tmp_path: P
     time.sleep(0.5)
     mortal.start()
     _ended(process)
-    for day in range(2, 10):
+    for day in range(2, 8):
+        shutil.copytree(place / "2026-01-01", place / f"2026-01-0{day}")
+    for day in (8, 9):
         _ended(shell("backup.sh", str(place), f"2026-01-0{day}"))
     assert sorted(path.name for path in place.iterdir()) == [f"2026-01-0{day}" for day in range(3, 10)]
     mortal.ok("restore", str(place / "2026-01-09"), "--to", str(tmp_path / "new"))
