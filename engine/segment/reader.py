@@ -39,6 +39,7 @@ from engine.formats.segment import (
 from engine.formats.tagtable import TagTable, parse_filter, parse_filter_len
 from engine.fs import Fs, OpenMode
 from engine.ranges import Ranges, ranges_of
+from engine.segment.few import GONE, is_few, read_few
 from engine.segment.mend import LOW, mend_rows
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
@@ -51,8 +52,6 @@ FILTER_FIRST: Final = 4096
 """What is read of a `.tags` file at first: most filters are shorter."""
 CHUNK_BYTES: Final = 1 << 20
 """A chunk is ended before it has more bytes of records, where a sum allows that."""
-_GONE: Final = (errno.EIO, errno.ENOENT, errno.ENODATA, errno.EUCLEAN)
-"""Errors that say that the disk has lost the bytes; all others are the caller's."""
 _TRIES: Final = 3
 """So often in a row before what only the data can give counts as lost (faults.md F37: an error that lasts)."""
 
@@ -188,7 +187,8 @@ class SegmentFiles:
         return Rows(start, rows, start - first, stop - first, rows.bounds())
 
     def chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool = False) -> list[Chunk] | None:
-        """The records `start … stop - 1`, and those around them that the same sums cover, in chunks of `CHUNK_BYTES`.
+        """The records `start … stop - 1`, and those around them that the same sums cover, in chunks of `CHUNK_BYTES`;
+        without those around them where they are few among much (engine/segment/few.py).
 
         None when `nowait` and the disk would have to be asked. Raises `DamagedSegment` for rows that are not in
         `segment.bad` yet, `StoreForeign`, `OSError`.
@@ -214,6 +214,11 @@ class SegmentFiles:
         if pair is None and not segment.in_tails:
             self._pair(segment)
         offsets = rows.bounds()
+        begin, end = start - first, min(stop - first, rows.count)
+        if not (segment.bad or segment.cold or handle == _MISSING) and is_few(offsets, begin, end):
+            few = read_few(self._fs, handle, segment, (first, rows, sums), (begin, end), nowait=nowait)
+            if few is None or few:
+                return None if few is None else [Chunk(start, rows, begin, end, offsets, few)]
         chunks: list[Chunk] = []
         bad: list[int] = []
         at = 0
@@ -294,7 +299,7 @@ class SegmentFiles:
         except (BadSegment, StoreForeign):
             segment.worn = True
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise
             segment.worn = True
         return None
@@ -315,7 +320,7 @@ class SegmentFiles:
             segment.worn = True
             return None
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise
             segment.worn = True
             return None
@@ -337,7 +342,7 @@ class SegmentFiles:
                 if header is not None:
                     check_header(bytes(header), segment, path, kind, self._store_id)
             except BaseException as error:
-                if not isinstance(error, OSError) or error.errno not in _GONE:
+                if not isinstance(error, OSError) or error.errno not in GONE:
                     fs.close(handle)
                     raise
                 header = b""
@@ -359,7 +364,7 @@ class SegmentFiles:
             try:
                 return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
             except OSError as error:
-                if segment.cold or error.errno not in _GONE:
+                if segment.cold or error.errno not in GONE:
                     raise
                 if error.errno == errno.ENOENT or not tries_left:
                     break
@@ -379,7 +384,7 @@ class SegmentFiles:
             assert handle is not None, "a read that may wait is answered"
             return self._fs.pread(handle, length, offset).ljust(length, b"\0")
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise
             return bytes(length)
 
@@ -418,7 +423,7 @@ class SegmentFiles:
                 data = self._fs.pread(handle, segment.data_len + CHECK_LEN, segment.data_offset)
                 break
             except OSError as error:
-                if error.errno not in _GONE:
+                if error.errno not in GONE:
                     raise
         data = data.ljust(segment.data_len + CHECK_LEN, b"\0")
         check = parse_check(data, segment.data_len)
@@ -442,7 +447,7 @@ class SegmentFiles:
         try:
             data = self._fs.pread_nowait(handle, length, at) if nowait else self._fs.pread(handle, length, at)
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise
             data = self._piecewise(handle, segment.data_offset, offsets)
         if data is not None and len(data) < length:
@@ -467,7 +472,7 @@ class SegmentFiles:
             try:
                 part = self._fs.pread(handle, length, offset + start)
             except OSError as error:
-                if error.errno not in _GONE:
+                if error.errno not in GONE:
                     raise
                 return False
             data[start - base : start - base + len(part)] = part

@@ -1,8 +1,9 @@
 """What memory holds of sealed blocks, whose records lie in segments, and how it gets there.
 
 A sealed block is read a *part* at a time: a stretch of rows, as long as the reader wants it, as a hot block that nobody
-writes to. Parts never overlap, and begin and end where sums do. They, and the larger sets of tags, are kept as long as
-there is room (least recently used first out, see `Cache.shrink`); of index rows and of tag look-ups the last few are.
+writes to. Parts never overlap; they begin and end where sums do, unless their records are large. They, and the larger
+sets of tags, are kept as long as there is room (least recently used first out, see `Cache.shrink`); of index rows and
+of tag look-ups the last few are.
 
     reader ─► part ─► is it kept? ─► does the page cache have it (`nowait`)? ─► NotCached(job)
                                           job.run(fs), off the loop ─► Core.read_done(job) ─► the reader asks again
@@ -237,7 +238,8 @@ class History:
 
     def part(self, block: Block, index: int, wanted: int = 1, bytes_wanted: int = READ_BYTES_MAX) -> tuple[Part, int]:
         """The part that holds record `index` of a sealed block, and the index in it; the reader is going to want up to
-        `wanted` records and `bytes_wanted` bytes from there on. Raises `NotCached`."""
+        `wanted` records and `bytes_wanted` bytes from there on. Of large records no more are read than that, because
+        64 of them are more than a read may take. Raises `NotCached`."""
         segment = block.segment
         assert segment is not None, "only sealed blocks have parts"
         firsts = self._firsts.get(segment)
@@ -249,12 +251,16 @@ class History:
                 del self._kept[segment, first]
                 self._kept[segment, first] = part  # used last
                 return part, index - first
-        start = index - index % SUM_ROWS
         each = segment.data_len // max(segment.present, 1) + 1
-        stop = index + max(1, min(wanted, min(bytes_wanted, READ_BYTES_MAX) // each + 1))
-        stop = max(start + CHUNK_RECORDS, stop + -stop % SUM_ROWS)
+        start, stop = index, index + max(1, min(wanted, min(bytes_wanted, READ_BYTES_MAX) // each + 1))
+        if segment.cold or each * SUM_ROWS <= READ_BYTES_MAX:
+            start -= start % SUM_ROWS
+            stop += -stop % SUM_ROWS
+            if each * CHUNK_RECORDS <= READ_BYTES_MAX:
+                stop = max(start + CHUNK_RECORDS, stop)
         next_first = firsts[at] if firsts and at < len(firsts) else segment.count
-        return self._load(segment, start, min(stop, next_first)), index - start
+        part = self._load(segment, start, min(stop, next_first))
+        return part, index - (part.first_seq - segment.first_seq)
 
     def _load(self, segment: Segment, start: int, stop: int) -> Part:
         """Read what is at hand, else raise `NotCached`."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 
 import pytest
 
+import engine.topic.history as history_module
+from engine.segment import few
 from engine.tagset import Needle
 from engine.topic.history import NotCached, Part, ReadJob
 from engine.topic.page import read_page
@@ -124,3 +127,29 @@ def test_nothing_is_learnt_where_there_is_no_room() -> None:
     made.cache.bytes_held -= 2
     made.cache.history.learn_some()
     assert block.known_tags is not None
+
+
+@pytest.mark.parametrize(("each", "most"), [(600, 16 * 4096), (100, 64 * 200), (20, 256 * 120)])
+def test_a_read_of_large_records_brings_what_the_page_may_have_and_not_many_times_that(
+    monkeypatch: pytest.MonkeyPatch, each: int, most: int
+) -> None:
+    """Bounds a thousandth as large as they are: a page of four records, and whatever sums cover beside them."""
+    monkeypatch.setattr(history_module, "READ_BYTES_MAX", 16 * 1024)
+    monkeypatch.setattr(few, "GROUPS_BYTES", 16 * 1024)
+    made = Made()
+    for first in range(0, 500, 100):
+        made.write(*[b'"%0*d"' % (each, first + n) for n in range(100)])
+    sealer = Sealer(made.topic)
+    assert sealer.seal(0, len(made.topic.tail.blocks)) is not None
+    seen: list[bytes] = []
+    while len(seen) < 500:
+        request = PageRequest(from_seq=len(seen), limit=1000, max_bytes=4 * (each + 40))
+        page = sealer.ask(partial(read_page, made.topic, request, 1000))
+        found = b"".join(page.pieces).split(b',"data":')[1:]
+        assert found
+        seen += found
+        assert max(part.weight for part in kept(made)) <= most
+        while made.cache.history.held > most:
+            made.cache.history.give_back()
+    assert [int(text.split(b'"')[1]) for text in seen] == list(range(500))
+    assert sealer.jobs <= 2 * 500 // 64 + 2, "a group is looked at once, and then read from the page cache"
