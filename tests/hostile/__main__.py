@@ -1,5 +1,6 @@
 """`python -m tests.hostile PORT`: the corpus against a server, round and round, until standard input ends.
 
+Its cases come in one order that is mixed, the same each time: whatever stretch of it is measured has some of each kind.
 It says `ATTACKING` when the first case has been sent, and at the end how many cases it has sent. The pace is bounded:
 what is measured beside it is the server, not how much of the machine a client in Python takes.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import select
 import socket
 import sys
@@ -38,8 +40,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
     options = parser.parse_args()
+    cases = corpus()
+    random.Random(0).shuffle(cases)
     due, sent = time.monotonic(), 0
-    for case in itertools.cycle(corpus()):
+    for case in itertools.cycle(cases):
         attack(options.port, case)
         sent += 1
         if sent == 1:
