@@ -90,9 +90,13 @@ def read_page(topic: Topic, request: PageRequest, now_ms: int, visible_limit: in
                 gap = topic.gaps.at_or_after(cursor + 1)
                 if gap is not None and gap.first <= stop:
                     stop = gap.first - 1
-            reading = _Reading(topic, request, pieces)
-            cursor = reading.run(cursor + 1 if cursor >= earliest else earliest, stop)
-            count, scanned = reading.count, reading.scanned
+            first = cursor + 1 if cursor >= earliest else earliest
+            if first > stop:
+                cursor = stop  # All of it was deleted, and what lies beyond was not asked for.
+            else:
+                reading = _Reading(topic, request, pieces)
+                cursor = reading.run(first, stop)
+                count, scanned = reading.count, reading.scanned
     return Page(
         pieces=pieces,
         count=count,

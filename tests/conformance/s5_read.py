@@ -204,6 +204,8 @@ def to_seq_is_an_inclusive_end(api: Api) -> None:
     same(api.seqs(topic, from_seq=2, to_seq=3), [3], "3 to 3")
     same(api.seqs(topic, to_seq=100), [1, 2, 3, 4, 5, 6], "beyond the head")
     same(api.seqs(topic, from_seq=4, to_seq=2), [], "before the start")
+    api.delete(topic, before_seq=5)
+    part(api.diff(topic, to_seq=2), {"records": [], "next_from_seq": 2, "tombstone": None}, "nothing but what is gone")
 
 
 @each(
