@@ -16,6 +16,7 @@ import pytest
 
 from tests.bench import servers
 from tests.cli.support import PYTHON, ROOT, Daemon, started, topics_program
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +46,6 @@ def _records(daemon: Daemon, topic: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in daemon.ok("tail", topic, "--from", "0", "-o", "ndjson").splitlines()]
 
 
-def _wait_until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
-    over = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < over
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Callable[..., str]]:
     """A Redis of its own: run a command with redis-cli. `redis("port")` is where it listens."""
@@ -72,7 +66,7 @@ def redis(tmp_path: Path) -> Iterator[Callable[..., str]]:
 def test_a_stream_is_moved_whole_in_order_and_once(mortal: Daemon, redis: Callable[..., str], start: Start) -> None:
     where = f"127.0.0.1:{redis('port')}"
     process = start("redis-stream.py", where, "s", "s")
-    _wait_until(lambda: b"s" in mortal.run("ls", "s", "--fields", "topic").stdout)
+    until(lambda: b"s" in mortal.run("ls", "s", "--fields", "topic").stdout)
     os.killpg(process.pid, signal.SIGKILL)  # of the program and of the write under way
     process.communicate()
     process = start("redis-stream.py", where, "s", "s")
@@ -113,9 +107,9 @@ def test_groups_become_cursors_before_what_is_not_acknowledged(
 
 def test_new_entries_are_followed_until_it_is_stopped(mortal: Daemon, redis: Callable[..., str], start: Start) -> None:
     process = start("redis-stream.py", "--follow", f"127.0.0.1:{redis('port')}", "s", "s")
-    _wait_until(lambda: mortal.run("ls", "s", "--fields", "count").stdout.strip() == str(ENTRIES).encode())
+    until(lambda: mortal.run("ls", "s", "--fields", "count").stdout.strip() == str(ENTRIES).encode())
     redis("XADD", "s", "*", "n", "last")
-    _wait_until(lambda: b'"last"' in mortal.run("tail", "s", "-n", "1").stdout)
+    until(lambda: b'"last"' in mortal.run("tail", "s", "-n", "1").stdout)
     process.send_signal(signal.SIGINT)
     _ended(process)
     assert "s: 0 entries" in _ended(start("redis-stream.py", f"127.0.0.1:{redis('port')}", "s", "s"))
@@ -166,7 +160,7 @@ def test_jobs_are_moved_once_by_priority_and_byte_for_byte(mortal: Daemon, tube:
     urgent = tube.put(b"\xff\x00 first", priority=1)
     where = f"127.0.0.1:{tube.port}"
     process = start("beanstalkd-tube.py", where, "mails", "mails")
-    _wait_until(lambda: b"mails" in mortal.run("ls", "mails", "--fields", "topic").stdout)
+    until(lambda: b"mails" in mortal.run("ls", "mails", "--fields", "topic").stdout)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     process = start("beanstalkd-tube.py", where, "mails", "mails")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import ROOT, Daemon, started, topics_program
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -48,13 +49,6 @@ def _interrupted(process: subprocess.Popen[str], daemon: Daemon, after_s: float 
     _ended(process)
 
 
-def _wait_until(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
-    over = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < over
-        time.sleep(0.05)
-
-
 def test_every_recipe_is_strict_and_tested() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
     for path in sorted(RECIPES.iterdir()):
@@ -84,15 +78,15 @@ def test_a_log_is_followed_over_a_restart_and_a_rotation(mortal: Daemon, shell: 
     log.write_text("".join(f"line {n}\n" for n in range(200)))
     process = shell("follow-log.sh", str(log), "app")
     try:
-        _wait_until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 200)
+        until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 200)
         mortal.kill()
         with log.open("a") as file:
             file.writelines(f"line {n}\n" for n in range(200, 400))
         mortal.start()
-        _wait_until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 400)
+        until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 400)
         log.rename(tmp_path / "app.log.1")
         log.write_text("line 400\n")
-        _wait_until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 401)
+        until(lambda: mortal.run("tail", "app", "--from", "0").stdout.count(b"\n") == 401)
     finally:
         os.killpg(process.pid, 15)
         process.communicate(timeout=30)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.support import INT, TERM, Daemon, Terminal, finish
 from tests.cli.test_launch import is_gone
+from tests.waiting import until
 from topics_cli.worker import ACK, Plan
 
 pytestmark = pytest.mark.slow
@@ -76,13 +77,6 @@ def state(daemon: Daemon, queue: str) -> dict[str, int]:
 def later(counts: dict[str, int]) -> int:
     """Jobs that are to be tried again after backoff, which may have passed by now."""
     return counts["delayed"] + counts["ready"]
-
-
-def until(condition: Any, limit_s: float = 30.0) -> None:
-    over = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < over, "it did not come to that"
-        time.sleep(0.02)
 
 
 def test_a_command_runs_for_each_job_and_its_success_acks_it(queues: Daemon, topic: str) -> None:
@@ -243,7 +237,7 @@ def test_a_worker_goes_on_over_a_daemon_that_is_killed_and_runs_nothing_twice(
     time.sleep(0.1)
     daemon.start()
     # A claim whose answer was lost with the daemon holds its job until the deadline.
-    until(lambda: state(daemon, "q")["acked"] == 20, limit_s=20)
+    until(lambda: state(daemon, "q")["acked"] == 20)
     code, _, said = finish(worker, TERM)
     assert code == 143, said
     assert b"lost" not in said
@@ -281,7 +275,7 @@ def test_a_failing_job_comes_again_however_the_answers_cross(queues: Daemon, top
     make(queues, topic, "a", lease="1h", max_deliveries="12", dead_letter=f"{topic}-dead")
     for words in (["--until-empty"], []):
         worker = queues.start_command("work", topic, "-j", "2", *words, "--", "false")
-        until(lambda: state(queues, topic)["dead_lettered"] == 1, limit_s=60)
+        until(lambda: state(queues, topic)["dead_lettered"] == 1)
         assert finish(worker, *([] if words else [TERM]))[0] == (0 if words else 143)
         assert state(queues, topic)["in_flight"] == 0
         queues.ok("drop", topic, "--yes")

@@ -209,9 +209,14 @@ class DaemonProcess:
         assert "internal error" not in self.log, self.log
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, and wait for the end; returns the exit status. The log of one that is not 0 is printed."""
+        """Send a signal, and wait for the end; returns the exit status. The log of one that is not 0 is printed, and
+        what does not end in time is killed."""
         self.process.send_signal(number)
-        status = self.process.wait(STOP_S)
+        try:
+            status = self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
         if status:
             print(f"the daemon ended with {status}:\n{self.log}")
         return status
@@ -253,20 +258,31 @@ def start(
 
 
 @contextmanager
+def serving(
+    directory: Path, *flags: str, environ: dict[str, str] | None = None, launcher: Path | None = None
+) -> Iterator[DaemonProcess]:
+    """A daemon on a directory for the length of a block; it must have had no bug, and end with 0 on SIGTERM."""
+    daemon = start(directory, *flags, environ=environ, launcher=launcher)
+    try:
+        yield daemon
+    finally:
+        if daemon.process.poll() is None:
+            status = daemon.stop()
+            log = daemon.log
+            assert status == 0, log
+            assert "internal error" not in log, log
+
+
+@contextmanager
 def daemon_process(
     *flags: str, environ: dict[str, str] | None = None, launcher: Path | None = None
 ) -> Iterator[DaemonProcess]:
-    """A daemon for the length of a block; it must have had no bug, and end with 0 on SIGTERM."""
-    with tempfile.TemporaryDirectory(prefix="topics-daemon-") as name:
-        daemon = start(Path(name), *flags, environ=environ, launcher=launcher)
-        try:
-            yield daemon
-        finally:
-            if daemon.process.poll() is None:
-                status = daemon.stop()
-                log = daemon.log
-                assert status == 0, log
-                assert "internal error" not in log, log
+    """The same on a new directory, which goes with it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="topics-daemon-") as name,
+        serving(Path(name), *flags, environ=environ, launcher=launcher) as daemon,
+    ):
+        yield daemon
 
 
 def records_of(page: Any) -> list[Any]:

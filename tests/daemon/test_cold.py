@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
+from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -27,24 +25,6 @@ def environment(directory: Path) -> dict[str, str]:
     )
 
 
-@contextmanager
-def serving(directory: Path) -> Iterator[DaemonProcess]:
-    """A daemon for the length of a block; it ends well."""
-    daemon = start(directory, environ=environment(directory))
-    try:
-        yield daemon
-    finally:
-        assert daemon.stop() == 0
-        assert "internal error" not in daemon.log
-
-
-def until(what: Callable[[], bool], within_s: float = 30) -> None:
-    end = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.05)
-
-
 def data_files(directory: Path) -> set[str]:
     return {path.name for path in directory.glob("topics/*/*.data")}
 
@@ -58,7 +38,7 @@ def fill(daemon: DaemonProcess, first: int) -> None:
 
 
 def test_old_segments_are_moved_and_read_and_a_tier_that_is_gone_costs_only_their_reads(tmp_path: Path) -> None:
-    with serving(tmp_path) as daemon:
+    with serving(tmp_path, environ=environment(tmp_path)) as daemon:
         for round_ in range(4):
             fill(daemon, round_ * SEGMENT)
             checkpoint(daemon)
@@ -71,7 +51,7 @@ def test_old_segments_are_moved_and_read_and_a_tier_that_is_gone_costs_only_thei
         page = daemon.read("t", limit=1000)
         assert [value["number"] for value in records_of(page)] == list(range(4 * SEGMENT))
     (tmp_path / "cold").rename(tmp_path / "gone")
-    with serving(tmp_path) as daemon:
+    with serving(tmp_path, environ=environment(tmp_path)) as daemon:
         answer = daemon.ask(request("GET", "/v0/topics/t/records/1"))
         assert (answer.status, answer.code) == (503, "cold_unavailable")
         fill(daemon, 400)
@@ -84,7 +64,7 @@ def test_old_segments_are_moved_and_read_and_a_tier_that_is_gone_costs_only_thei
 
 
 def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_path: Path) -> None:
-    with serving(tmp_path) as daemon:
+    with serving(tmp_path, environ=environment(tmp_path)) as daemon:
         for round_ in range(3):
             fill(daemon, round_ * SEGMENT)
             checkpoint(daemon)
@@ -98,7 +78,7 @@ def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_pa
     content = store.read_bytes()
     store.unlink()
     os.mkfifo(store)
-    with serving(tmp_path) as daemon, daemon.wire() as waiting:
+    with serving(tmp_path, environ=environment(tmp_path)) as daemon, daemon.wire() as waiting:
         waiting.send(request("GET", "/v0/topics/t/records/1"))
         for round_ in range(3, 6):
             fill(daemon, round_ * SEGMENT)
@@ -110,5 +90,5 @@ def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_pa
         assert (answer.status, answer.code) == (503, "cold_unavailable")
     store.unlink()
     store.write_bytes(content)
-    with serving(tmp_path) as daemon:
+    with serving(tmp_path, environ=environment(tmp_path)) as daemon:
         assert daemon.ask(request("GET", "/v0/topics/t/records/60")).status == 200

@@ -33,6 +33,7 @@ from tests.daemon.kit import (
     start,
     watch,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -73,13 +74,6 @@ def held(daemon: DaemonProcess, topic: str) -> dict[int, Any]:
         from_seq = page["next_from_seq"]
         if page["caught_up"]:
             return found
-
-
-def until(what: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
 
 
 def state(daemon: DaemonProcess, topic: str) -> str:

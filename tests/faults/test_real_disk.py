@@ -17,6 +17,7 @@ import pytest
 
 from tests.sim.sigkill import Daemon, cycles, read_all
 from tests.sim.sigkill import ask as once
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -32,17 +33,6 @@ def write(daemon: Daemon, topic: str, count: int = 1, size: int = 20, **more: An
 def ask(daemon: Daemon, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     """One other request."""
     return once(daemon.socket_path, method, path, body)
-
-
-def until(condition: Any, seconds: float = 20.0) -> Any:
-    """Poll until something is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not become true in time")
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from tests.daemon.kit import DaemonProcess, clean_environment, records_of, reque
 from tests.daemon.test_cold import checkpoint
 from tests.objects.proxy import Answer, Proxy, times, truncated
 from tests.objects.server import ENVIRON, Server
-from tests.objects.test_daemon import environment, metric, until
+from tests.objects.test_daemon import environment, metric
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +89,7 @@ def settle(daemon: DaemonProcess, server: Server, prefix: str, topic: str) -> No
         data = [key for key in objects(server, prefix, ".data") if f"/{topic}/" in key]
         return len(data) == 1 and not objects(server, prefix, "work/")
 
-    until(settled, 90)
+    until(settled, within_s=90)
 
 
 STEPS = (

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import run
-from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
+from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, serving
 from tests.daemon.test_cold import SEGMENT, checkpoint, fill
 from tests.objects.proxy import Proxy, refusing
 from tests.objects.server import ENVIRON, Server
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -31,23 +29,6 @@ def environment(place: str, **more: str) -> dict[str, str]:
         TOPICS_CACHE_BYTES="1MiB",
         **more,
     )
-
-
-@contextmanager
-def serving(directory: Path, place: str) -> Iterator[DaemonProcess]:
-    daemon = start(directory, environ=environment(place))
-    try:
-        yield daemon
-    finally:
-        assert daemon.stop() == 0
-        assert "internal error" not in daemon.log
-
-
-def until(what: Callable[[], bool], within_s: float = 60) -> None:
-    end = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.1)
 
 
 def metric(daemon: DaemonProcess, name: str) -> dict[str, float]:
@@ -84,11 +65,11 @@ def test_history_moves_to_a_bucket_and_metrics_count_what_its_server_counts(
     tmp_path: Path, bucket_server: Server
 ) -> None:
     place = bucket_server.place("daemon")
-    with serving(tmp_path, place) as daemon:
+    with serving(tmp_path, environ=environment(place)) as daemon:
         total = moved(tmp_path, daemon, 0, 4)
         page = daemon.read("t", limit=1000)
         assert [value["number"] for value in records_of(page)] == list(range(total))
-    with serving(tmp_path, place) as daemon:
+    with serving(tmp_path, environ=environment(place)) as daemon:
         before = bucket_server.requests("daemon")
         made = metric(daemon, "topics_cold_requests_total")
         page = daemon.read("t", limit=1000)
@@ -110,9 +91,9 @@ def test_F68_a_bucket_that_refuses_or_hangs_costs_only_the_reads_that_need_it_an
 ) -> None:
     with Proxy(bucket_server.port) as proxy:
         place = bucket_server.place("failing", proxy.port)
-        with serving(tmp_path, place) as daemon:
+        with serving(tmp_path, environ=environment(place)) as daemon:
             moved(tmp_path, daemon, 0, 3)
-        with serving(tmp_path, place) as daemon:
+        with serving(tmp_path, environ=environment(place)) as daemon:
             for before in (refusing(503, "SlowDown"), refusing(400, "ExpiredToken")):
                 proxy.before = before
                 answer = daemon.ask(request("GET", "/v0/topics/t/records/1"))
@@ -120,7 +101,7 @@ def test_F68_a_bucket_that_refuses_or_hangs_costs_only_the_reads_that_need_it_an
         proxy.before = lambda method, path: None
         bucket_server.pause()
         try:
-            with serving(tmp_path, place) as daemon, daemon.wire() as waiting:
+            with serving(tmp_path, environ=environment(place)) as daemon, daemon.wire() as waiting:
                 waiting.send(request("GET", "/v0/topics/t/records/1"))
                 for round_ in range(3, 6):
                     fill(daemon, round_ * SEGMENT)
@@ -132,7 +113,7 @@ def test_F68_a_bucket_that_refuses_or_hangs_costs_only_the_reads_that_need_it_an
                 assert (answer.status, answer.code) == (503, "cold_unavailable")
         finally:
             bucket_server.go_on()
-        with serving(tmp_path, place) as daemon:
+        with serving(tmp_path, environ=environment(place)) as daemon:
             until(lambda: daemon.ask(request("GET", "/v0/topics/t/records/60")).status == 200)
             moved(tmp_path, daemon, 600, 1)
             page = daemon.read("t", from_seq=50, limit=1000)
@@ -145,7 +126,7 @@ def test_tools_read_the_bucket_and_name_what_it_lacks(tmp_path: Path, bucket_ser
 
     place = bucket_server.place("tools")
     environ = {**clean_environment(), **ENVIRON}
-    with serving(tmp_path, place) as daemon:
+    with serving(tmp_path, environ=environment(place)) as daemon:
         moved(tmp_path, daemon, 0, 3)
     data = str(tmp_path / "data")
     whole = run("fsck", data, "--cold", place, environment=environ)

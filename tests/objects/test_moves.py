@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.daemon.kit import Answer, clean_environment, daemon_process, post, request
-from tests.daemon.test_moves import attach, detach, held, state, until
+from tests.daemon.test_moves import attach, detach, held, state
 from tests.objects.server import ENVIRON, Server
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
