@@ -190,7 +190,7 @@ def test_F69_requests_that_wait_in_their_connections_press_the_daemon_until_writ
         for wire in wires:
             wire.sock.setblocking(False)
         refused, acked, waits = 0, 0, set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180  # a daemon that gets a tenth of a processor takes long to count as pressed
         sent = dict.fromkeys(wires, b"")
         while not refused:
             assert time.monotonic() < deadline, f"{acked} writes, and none is refused"
