@@ -14,7 +14,7 @@ quiet in a Mark. From the moment that Mark is staged its next write, and what fo
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ from engine.topic.block import OPEN_BYTES, OPEN_RECORDS
 from engine.types import Durability
 from engine.wal.shard import Shard
 from engine.wal.wal import SyncJob, Wal
+
+S = TypeVar("S", bound=Staged)
 
 SYNC_STALL_MS: Final = 10_000
 """A sync that takes longer makes the store not ready, and its waiters *unknown* (faults.md F12)."""
@@ -81,8 +83,8 @@ class ShardBook:
         self.sync_began_ns = 0
         self.syncing: list[Slot] = []
         """Slots that the running sync covers."""
-        self.open: StagedAppend | None = None
-        """The last write that others may join while its frame is the tip's last, and not written."""
+        self.open: Staged | None = None
+        """The last change if others may join it (`Commit.open_for`)."""
 
 
 class Commit:
@@ -128,30 +130,40 @@ class Commit:
         if not slot.dirty:
             self._soil(slot, book)
 
-    def join(self, slot: Slot, ticket: Ticket[Any], first_seq: int, rendered: Rendered, now_ms: int) -> bool:
-        """Let a write share the frame of the one before it (ADR 0050); False where it needs one of its own.
+    def open_for(self, slot: Slot, kind: type[S], now_ms: int) -> S | None:
+        """The change of this kind, topic and moment that another may join, in its frame (ADR 0050): nothing is pending
+        behind it, and the frame is the last one of its shard's tip, and still staged."""
+        book = self.books[slot.shard]
+        change = book.open
+        if not book.shard.staged or type(change) is not kind or change.slot is not slot or change.ts != now_ms:
+            return None
+        if change.lsn != book.shard.last_lsn or not slot.pending or slot.pending[-1] is not change:
+            return None
+        return change
 
-        Both are of one topic and moment and have nothing but data; the frame is the tip's last, and not written.
-        """
-        into = self.books[slot.shard].open
-        if into is None or into.slot is not slot or into.ts != now_ms:
+    def grow(self, change: Staged, body: bytes | SharedBody, body_len: int) -> bool:
+        """Give such a change's frame a longer body; False where there is no room for it at hand."""
+        end = self.wal.lengthen(change.slot.shard, body, body_len)
+        if not end:
             return False
-        if into.lsn != self.wal.shards[slot.shard].last_lsn or not slot.pending or slot.pending[-1] is not into:
+        if change.sync_lsn == change.end_lsn:
+            change.sync_lsn = end
+        change.end_lsn = end
+        return True
+
+    def join(self, slot: Slot, ticket: Ticket[Any], first_seq: int, rendered: Rendered, now_ms: int) -> bool:
+        """Let a write that has nothing but data share the frame of another such one; False where it needs its own."""
+        into = self.open_for(slot, StagedAppend, now_ms)
+        if into is None:
             return False
         shared = into.shared
         if shared is None:
             shared = into.shared = SharedBody(into.rendered)
         count, length = len(rendered.strides), shared.longer_by(rendered)
-        if length > OPEN_BYTES or shared.count + count > OPEN_RECORDS:
-            return False
-        end = self.wal.lengthen(slot.shard, shared, length)
-        if not end:
+        if length > OPEN_BYTES or shared.count + count > OPEN_RECORDS or not self.grow(into, shared, length):
             return False
         shared.add(rendered, length)
         into.joined.append((ticket, first_seq, count))
-        if into.sync_lsn == into.end_lsn:
-            into.sync_lsn = end
-        into.end_lsn = end
         return True
 
     def _soil(self, slot: Slot, book: ShardBook) -> None:
@@ -335,15 +347,15 @@ class Commit:
                     book.wanted = True
                 else:
                     ticket.complete(answer)
-            if isinstance(change, StagedAppend):
-                for ticket, first_seq, count in change.joined:
+            if change.joined:
+                for ticket, answer in change.others():
                     ticket.write_ns = ticket.write_ns or write_ns
                     ticket.sync_ns = sync_ns
-                    ticket.complete(change.answer(first_seq, count, False))
-                if change.followers:
-                    again = msgspec.structs.replace(answer, created=False, deduped=True)
-                    for follower, durably in change.followers:
-                        self.wait_durable(slot, change.end_lsn if durably else 0, follower, again)
+                    ticket.complete(answer)
+            elif isinstance(change, StagedAppend) and change.followers:
+                again = msgspec.structs.replace(answer, created=False, deduped=True)
+                for follower, durably in change.followers:
+                    self.wait_durable(slot, change.end_lsn if durably else 0, follower, again)
 
     @staticmethod
     def _note_write(pending: deque[Staged], write_ns: int) -> None:
@@ -353,7 +365,7 @@ class Commit:
                 if change.ticket.write_ns:
                     break
                 change.ticket.write_ns = write_ns
-            for ticket, *_ in change.joined if isinstance(change, StagedAppend) else ():
+            for ticket, *_ in change.joined:
                 ticket.write_ns = write_ns
 
     def wait_durable(self, slot: Slot, lsn: int, ticket: Ticket[Any], answer: Any) -> None:
@@ -426,9 +438,9 @@ class Commit:
     def _refuse(change: Staged, error: TopicsError) -> None:
         if change.ticket is not None:
             change.ticket.fail(error)
-        if isinstance(change, StagedAppend):
-            for ticket, *_ in (*change.joined, *(change.followers or ())):
-                ticket.fail(error)
+        followers = (isinstance(change, StagedAppend) and change.followers) or ()
+        for ticket, *_ in (*change.joined, *followers):
+            ticket.fail(error)
 
     # -- marks -----------------------------------------------------------------------------------------------------
 

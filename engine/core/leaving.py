@@ -12,16 +12,23 @@ first of what is pending there when their move is applied, and what comes behind
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.core.staged import Staged, StagedElsewhere
 from engine.core.ticket import Ticket
+from engine.formats.control import DeleteBody, encode_control_body
 from engine.fragment import Rendered
 from engine.queue.events import Acked, DeadLettered
+from engine.ranges import runs_of
 
+if TYPE_CHECKING:
+    from engine.core.commit import Commit
+
+JOINED_SEQS_MAX: Final = 256
+"""Jobs that acks which share a frame may have together."""
 NEVER: Final = 1 << 63
 """No sync gets there: such a change waits for something else."""
 
@@ -42,7 +49,7 @@ class StagedAnswer(Staged):
 class StagedTake(Staged):
     """Jobs that will be gone: acked, or moved where the copies need no frame of the source."""
 
-    __slots__ = ("_answer", "event", "ranges")
+    __slots__ = ("_answer", "event", "joined", "ranges", "ts")
 
     def __init__(
         self,
@@ -57,6 +64,8 @@ class StagedTake(Staged):
         self.lsn = self.end_lsn = self.sync_lsn = self.ack_lsn = 0
         self.event = event
         self.ranges = ranges
+        self.ts = event.at
+        self.joined: list[tuple[Ticket[Any], Callable[[], Any]]] = []
         self._answer = answer
 
     def apply(self, catalog: Catalog, now_ms: int) -> Any:
@@ -72,6 +81,23 @@ class StagedTake(Staged):
         if host.poked is not None:
             host.poke()
         return None if self._answer is None else self._answer()
+
+    def others(self) -> Iterator[tuple[Ticket[Any], Any]]:
+        for ticket, answer in self.joined:
+            yield ticket, answer()
+
+    def join(self, commit: Commit, ticket: Ticket[Any], event: Acked, answer: Callable[[], Any]) -> bool:
+        """Let an ack of the same moment share the frame of this one; False where it needs one of its own."""
+        seqs = sorted((*self.event.seqs, *event.seqs)) if isinstance(self.event, Acked) else []
+        if not 0 < len(seqs) <= JOINED_SEQS_MAX:
+            return False
+        ranges = runs_of(seqs)
+        body = encode_control_body(DeleteBody(ranges=ranges, acked=True))
+        if not commit.grow(self, body, len(body)):
+            return False
+        self.event, self.ranges = Acked(event.at, tuple(seqs)), ranges
+        self.joined.append((ticket, answer))
+        return True
 
 
 class StagedCopies(StagedElsewhere):

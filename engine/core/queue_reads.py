@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from engine.core.host import Host
+from engine.core.jobs import outcome
 from engine.core.slot import Slot
-from engine.errors import Code, Refused, TopicsError, topic_not_found
+from engine.errors import Code, Refused, TopicsError, cold_unavailable, topic_not_found
 from engine.queue.dead_letter import check_chain
 from engine.queue.events import Leased
+from engine.topic.history import NotCached
 from engine.topic.record import find_live, find_run
 from engine.types import TopicConfig
 
 if TYPE_CHECKING:
     from engine.core.core import Core
+
+T = TypeVar("T")
+
+READS_MAX: Final = 100_000
+"""Reads that one decision may need."""
 
 
 class QueueReads:
@@ -49,6 +57,21 @@ class QueueReads:
         if core.closing or slot.moved is not None or core.wal.shards[slot.shard].failed is not None:
             core._check_writable(slot.shard, slot)
         return slot, slot.host
+
+    def _read(self, decide: Callable[[], T]) -> T:
+        """Decide, reading here and now what that needs: nobody is there who could wait for a read."""
+        core = self._core
+        for _ in range(READS_MAX):
+            try:
+                return decide()
+            except NotCached as missing:
+                job = missing.job
+            if job.cold:
+                raise cold_unavailable()
+            done = core.read_done(job, outcome(job, core.fs))
+            if done.error is not None:
+                raise done.error
+        raise RuntimeError("a decision does not get on, whatever is read for it")
 
     def _why_not(self, slot: Slot) -> TopicsError | None:
         if slot.dropped:

@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from engine.core.claims import ClaimAnswer, Held, SettleAnswer, Waiter
 from engine.core.host import Host
-from engine.core.jobs import outcome
 from engine.core.leaving import StagedAnswer, StagedTake
 from engine.core.moves import MOVE_BYTES, Plan, being_made, plan_moves, stage_move
 from engine.core.queue_reads import QueueReads
@@ -31,7 +30,7 @@ from engine.core.refusals import shutting_down
 from engine.core.slot import Slot
 from engine.core.standing import NEVER, Standing, Taker
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, TopicsError, cold_unavailable
+from engine.errors import Code, Refused, TopicsError
 from engine.formats.control import DeleteBody, encode_control_body
 from engine.formats.frame import DELETE, FrameType
 from engine.limits import MIB
@@ -55,14 +54,10 @@ from engine.types import EPHEMERAL, FSYNC, Durability
 if TYPE_CHECKING:
     from engine.core.core import Core
 
-T = TypeVar("T")
-
 HOLD_MS: Final = 10_000
 """How much longer a claim may be held for moves that have to come first."""
 NACK_BYTES_MAX: Final = 256 * MIB
 """What one nack may move to the dead letters."""
-READS_MAX: Final = 100_000
-"""Reads that one decision may need."""
 
 
 class Queues(QueueReads):
@@ -400,21 +395,6 @@ class Queues(QueueReads):
     def _claimed(host: Host, leased: Leased) -> ClaimAnswer:
         return ClaimAnswer(leased, max(host.queue.ready, 0))
 
-    def _read(self, decide: Callable[[], T]) -> T:
-        """Decide, reading here and now what that needs: nobody is there who could wait for a read."""
-        core = self._core
-        for _ in range(READS_MAX):
-            try:
-                return decide()
-            except NotCached as missing:
-                job = missing.job
-            if job.cold:
-                raise cold_unavailable()
-            done = core.read_done(job, outcome(job, core.fs))
-            if done.error is not None:
-                raise done.error
-        raise RuntimeError("a decision does not get on, whatever is read for it")
-
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _now(self, host: Host) -> int:
@@ -533,6 +513,10 @@ class Queues(QueueReads):
         event = settled.event
         if not isinstance(event, Acked):
             return self._nothing(slot, settled, ticket, answer)
+        into = core.commit.open_for(slot, StagedTake, now)
+        if into is not None and into.join(core.commit, ticket, event, answer):
+            host.queue.stage(event)
+            return True
         seqs = event.seqs
         ranges = [(seqs[0], seqs[0])] if len(seqs) == 1 else ranges_of(seqs)
         logged = ranges
@@ -549,6 +533,8 @@ class Queues(QueueReads):
         end = core.wal.stage(slot.shard, DELETE, 0, 0, slot.topic.id, 0, now, body)
         host.queue.stage(event)
         core.commit.add(change, end, sync=slot.config.durability is FSYNC)
+        if logged is ranges:
+            core.commit.books[slot.shard].open = change
         core._time_is_fresh = True  # for the rest of the group, as after a write
         return True
 

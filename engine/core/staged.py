@@ -6,6 +6,7 @@ topic strictly in order; `apply` is all that changes a topic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from engine.core.catalog import Catalog
@@ -29,6 +30,11 @@ class Staged:
 
     __slots__ = ("ack_lsn", "end_lsn", "lsn", "slot", "sync_lsn", "ticket")
 
+    joined: Sequence[tuple[Any, ...]] = ()
+    """Commands whose changes have joined this one, in one frame (ADR 0050): of each its ticket, and what is its own."""
+    ts = 0
+    """The moment of what others may join."""
+
     def __init__(self, slot: Slot, ticket: Ticket[Any] | None) -> None:
         self.slot = slot
         self.ticket = ticket
@@ -39,6 +45,10 @@ class Staged:
 
     def apply(self, catalog: Catalog, now_ms: int) -> Any:
         """Make the change, and return the answer to its command."""
+        raise NotImplementedError
+
+    def others(self) -> Iterator[tuple[Ticket[Any], Any]]:
+        """The tickets of what has joined, and their answers; once the change is made."""
         raise NotImplementedError
 
 
@@ -126,9 +136,13 @@ class StagedAppend(Staged):
             slot.host.appended(count)
         if slot.outlets is not None:
             slot.outlets.note()
-        return self.answer(self.first_seq, len(self.rendered.strides), self.created)
+        return self._answer(self.first_seq, len(self.rendered.strides), self.created)
 
-    def answer(self, first_seq: int, count: int, created: bool) -> AppendResult:
+    def others(self) -> Iterator[tuple[Ticket[Any], Any]]:
+        for ticket, first_seq, count in self.joined:
+            yield ticket, self._answer(first_seq, count, False)
+
+    def _answer(self, first_seq: int, count: int, created: bool) -> AppendResult:
         """What one of the writes that it holds is told."""
         topic, last_seq = self.slot.topic, first_seq + count - 1
         return AppendResult(topic.name, first_seq, last_seq, last_seq, count, created, False, topic.epoch)

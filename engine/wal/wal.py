@@ -162,7 +162,7 @@ class Wal:
             self._look = True
         return end
 
-    def lengthen(self, shard: int, body: SharedBody, body_len: int) -> int:
+    def lengthen(self, shard: int, body: bytes | SharedBody, body_len: int) -> int:
         """Make the last frame of the tip, which is still staged, one with this body, of this length; returns the lsn of
         its end then, or 0 where it stays as it is, because there is no room at hand."""
         state = self.shards[shard]
@@ -171,7 +171,7 @@ class Wal:
             return 0
         frame = state.staged[-1]
         if frame[7] is not body:
-            state.staged[-1] = (*frame[:7], body, *frame[8:])
+            state.staged[-1] = (*frame[:7], body, body_len, *frame[9:])
         state.tip_lsn = state.last_end = end
         if end > state.chore_lsn:
             self._look = True

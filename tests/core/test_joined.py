@@ -12,8 +12,9 @@ from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.commit import Commit
 from engine.errors import TopicsError
+from engine.queue.commands import Ack, Claim, Nack
 from engine.topic.block import OPEN_BYTES, OPEN_RECORDS
-from engine.types import AppendResult, ConfigChanges, Durability
+from engine.types import AppendResult, ConfigChanges, Durability, TopicType
 from tests.core.hand import Hand
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
@@ -182,3 +183,107 @@ def test_a_store_is_the_same_as_without_sharing(monkeypatch: pytest.MonkeyPatch)
         assert seen == plain_seen, seed
         fewer += alone - shared
     assert fewer > 40
+
+
+# -- acks --------------------------------------------------------------------------------------------------------------
+
+
+def queue_of(jobs: int, **config: object) -> Hand:
+    hand = Hand()
+    hand.create("q", type=TopicType.QUEUE, lease_ms=60_000, **config)
+    hand.write("q", *range(jobs))
+    return hand
+
+
+def claim(hand: Hand, count: int) -> list[int]:
+    """Jobs that are claimed, together."""
+    leased = hand.take(hand.core.queues.claim("q", Claim(node="n", max=count), 0).ticket).leased
+    return [] if leased is None else [seq for seq, _ in leased.jobs]
+
+
+def ack(hand: Hand, *seqs: int) -> Ticket[Any]:
+    return hand.core.queues.ack("q", Ack(node="n", seqs=list(seqs)))
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_acks_of_one_tick_have_one_frame_and_each_its_own_answer(durability: str) -> None:
+    hand = queue_of(8, durability=durability)
+    for _ in range(3):
+        claim(hand, 2)
+    before = frames(hand)
+    tickets = [ack(hand, 5), ack(hand, 1, 2), ack(hand, 6, 7), ack(hand, 4)]
+    assert frames(hand) == before + 1
+    assert not any(ticket.done for ticket in tickets)
+    hand.settle()
+    answers = [ticket.value() for ticket in tickets]
+    assert [list(answer.seqs) for answer in answers] == [[5], [1, 2], [6], [4]]
+    assert [len(answer.skipped) for answer in answers] == [0, 0, 1, 0], "7 was not claimed"
+    for now in (hand, hand.reopen()):
+        assert now.read("q") == [2, 6, 7]
+        assert (now.core.state("q").queue or {})["acked"] == 5
+
+
+def test_an_ack_and_a_write_do_not_share() -> None:
+    hand = queue_of(3)
+    claim(hand, 3)
+    before = frames(hand)
+    ack(hand, 1)
+    hand.core.append("q", Batch.of([9]))
+    ack(hand, 2)
+    hand.core.queues.nack("q", Nack(node="n", seqs=[3]))
+    assert frames(hand) >= before + 3
+    hand.settle()
+    assert hand.reopen().read("q") == [2, 9]
+
+
+def test_all_acks_that_share_a_frame_are_unknown_when_it_cannot_be_written() -> None:
+    hand = queue_of(3)
+    claim(hand, 3)
+    hand.core.fs = hand.core.commit.fs = FaultFs(hand.disk, [Fault(Call.WRITE, 0, Effect.EIO)])
+    tickets = [ack(hand, seq) for seq in (1, 2, 3)]
+    hand.turn()
+    assert [ticket.error is not None and ticket.error.detail for ticket in tickets] == [{"outcome": "unknown"}] * 3
+    assert hand.read("q") == [0, 1, 2]
+
+
+def _work(seed: int) -> tuple[list[Any], int]:
+    """A random run of work, what is there before and after a crash, and how many frames it took."""
+    rng = random.Random(seed)
+    hand = queue_of(60, cap_records=rng.choice((0, 70)))
+    held: list[int] = []
+    for step in range(160):
+        match rng.randrange(8):
+            case 0:
+                hand.core.append("q", Batch.of([step] * rng.randrange(1, 4)))
+            case 1 | 2:
+                held += claim(hand, rng.choice((1, 1, 3)))
+            case 3:
+                hand.core.delete("q", DeleteSelector(before_seq=rng.randrange(step + 1) // 4))
+            case 4 if held:
+                hand.core.queues.nack("q", Nack(node="n", seqs=[held.pop(rng.randrange(len(held)))]))
+            case 5:
+                hand.turn()
+                hand.chores()
+            case _:
+                rng.shuffle(held)
+                seqs = [held.pop() for _ in range(min(len(held), rng.choice((1, 1, 2))))]
+                if seqs:
+                    ack(hand, *seqs)
+    hand.settle()
+    seen = []
+    for now in (hand, hand.reopen()):
+        state = now.core.state("q")
+        seen.append((state, now.read("q")))
+    return seen, frames(hand)
+
+
+def test_a_queue_is_the_same_as_without_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = 0
+    for seed in range(8):
+        seen, shared = _work(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(Commit, "open_for", lambda *_: None)
+            plain_seen, alone = _work(seed)
+        assert seen == plain_seen, seed
+        fewer += alone - shared
+    assert fewer > 20

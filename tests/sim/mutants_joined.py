@@ -1,13 +1,15 @@
-"""Planted bugs of writes that share a frame (ADR 0050): where it ends, what is in it, and whether it still may grow.
+"""Planted bugs of writes and acks that share a frame (ADR 0050): its end, what is in it, whether it still may grow.
 
 As in `mutants.py`, each names the scenarios in which it should show first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from engine.core.commit import Commit
+from engine.core.leaving import StagedTake
 from engine.formats.append import SharedBody
 from engine.wal.wal import Wal
 from tests.sim.mutants import Mutant, Patch, Plant
@@ -15,18 +17,24 @@ from tests.sim.mutants import Mutant, Patch, Plant
 JOINED: list[Mutant] = []
 
 
-def _mutant(plant: Plant) -> Plant:
-    name = plant.__name__.lstrip("_").replace("_", "-")
-    JOINED.append(Mutant(f"joined-{name}", plant, ("joined-disk", "joined-fsync")))
-    return plant
+def _mutant(*where: str) -> Callable[[Plant], Plant]:
+    def add(plant: Plant) -> Plant:
+        name = plant.__name__.lstrip("_").replace("_", "-")
+        JOINED.append(Mutant(f"joined-{name}", plant, where))
+        return plant
+
+    return add
 
 
-@_mutant
+WRITES = ("joined-disk", "joined-fsync")
+
+
+@_mutant(*WRITES)
 def _tip_stays(patch: Patch) -> None:
     """What comes behind a frame that has grown is written over its end."""
     old = patch.set(Wal, "lengthen", None)
 
-    def lengthen(self: Wal, shard: int, body: SharedBody, body_len: int) -> int:
+    def lengthen(self: Wal, shard: int, body: bytes | SharedBody, body_len: int) -> int:
         state = self.shards[shard]
         tip, end = state.tip_lsn, state.last_end
         grown: int = old(self, shard, body, body_len)
@@ -36,12 +44,12 @@ def _tip_stays(patch: Patch) -> None:
     patch.set(Wal, "lengthen", lengthen)
 
 
-@_mutant
+@_mutant(*WRITES)
 def _room_not_asked(patch: Patch) -> None:
     """A frame grows beyond what is allocated."""
     old = patch.set(Wal, "lengthen", None)
 
-    def lengthen(self: Wal, shard: int, body: SharedBody, body_len: int) -> int:
+    def lengthen(self: Wal, shard: int, body: bytes | SharedBody, body_len: int) -> int:
         state = self.shards[shard]
         limit, state.append_limit = state.append_limit, 1 << 62
         grown: int = old(self, shard, body, body_len)
@@ -51,7 +59,7 @@ def _room_not_asked(patch: Patch) -> None:
     patch.set(Wal, "lengthen", lengthen)
 
 
-@_mutant
+@_mutant(*WRITES)
 def _written_as_it_began(patch: Patch) -> None:
     """The log gets the first write alone, and what joined it is only in memory."""
     old = patch.set(SharedBody, "close", None)
@@ -63,19 +71,26 @@ def _written_as_it_began(patch: Patch) -> None:
     patch.set(SharedBody, "close", close)
 
 
-@_mutant
+@_mutant(*WRITES)
 def _joined_past_others(patch: Patch) -> None:
     """A write joins a frame of its topic though another topic's stands behind it."""
-    old = patch.set(Commit, "join", None)
 
-    def join(self: Commit, slot: Any, *rest: Any) -> bool:
-        book = self.books[slot.shard]
-        for change in reversed(slot.pending or ()):
-            if getattr(change, "shared", None) is not None or getattr(change, "key", b"") is None:
-                change.lsn = self.wal.shards[slot.shard].last_lsn
-                book.open = change
-                break
-        joined: bool = old(self, slot, *rest)
-        return joined
+    def open_for(self: Commit, slot: Any, kind: Any, now_ms: int) -> Any:
+        change: Any = self.books[slot.shard].open
+        if type(change) is not kind or change.slot is not slot or not slot.pending:
+            return None
+        return change
 
-    patch.set(Commit, "join", join)
+    patch.set(Commit, "open_for", open_for)
+
+
+@_mutant("queue-together-disk@1", "queue-together-fsync@1")
+def _acks_as_they_began(patch: Patch) -> None:
+    """The log gets the first ack alone."""
+    old = patch.set(Commit, "grow", None)
+
+    def grow(self: Commit, change: Any, body: Any, body_len: int) -> bool:
+        grown: bool = type(change) is StagedTake or old(self, change, body, body_len)
+        return grown
+
+    patch.set(Commit, "grow", grow)

@@ -117,12 +117,13 @@ class Shop:
         for seq in seqs:
             self.told.leased.pop(seq, None)
 
-    def ack(self, *seqs: int) -> None:
+    def ack(self, *seqs: int, wait: bool = True) -> None:
         self._over(list(seqs))
         self.told.acking.update(seqs)
         ticket = self.core.queues.ack("q", Ack(node="n", seqs=list(seqs)))
         self._tell(ticket, lambda: self.told.acked.update(seqs))
-        self.wait(ticket)
+        if wait:
+            self.wait(ticket)
 
     def _tell(self, ticket: Ticket[Any], know: Callable[[], None]) -> None:
         """Let the client know something in the very moment of its answer, and look at what the disk has then."""
@@ -229,6 +230,29 @@ def script(shop: Shop, **config: Any) -> None:
     assert (counters["written"], counters["acked"], counters["dead_lettered"], counters["lost"]) == (7, 2, 2, 0)
 
 
+def together_script(shop: Shop, **config: Any) -> None:
+    """Acks of one tick, which share frames; some are still unanswered when the process is killed."""
+    shop.make(**config)
+    shop.write(*range(1, 11))
+    for seq in range(1, 11):
+        assert shop.claim(1) == [seq]
+    for seq in (3, 1, 2):
+        shop.ack(seq, wait=False)
+    shop.step()
+    shop.ack(9, wait=False)
+    shop.write(11)
+    shop.ack(4, wait=False)
+    shop.ack(5, 7, wait=False)
+    shop.nack(6)
+    shop.wait(shop.core.checkpoint())
+    shop.ack(8, wait=False)
+    shop.ack(10)
+    shop.restart("kill")
+    counters = shop.core.state("q").queue
+    assert counters is not None
+    assert (counters["written"], counters["acked"], counters["lost"]) == (11, 9, 0)
+
+
 def requeue_script(shop: Shop, **config: Any) -> None:
     """Dead letters that go back, a few at a time, beside writes that wait for syncs; where there are shards, the dead
     letters lie in one whose syncs come first."""
@@ -281,12 +305,14 @@ def _requeue_play(durability: Durability) -> Callable[[int, Crashes[Told]], None
     return run
 
 
-def _play(durability: Durability, durable: bool) -> Callable[[int, Crashes[Told]], None]:
+def _play(
+    durability: Durability, durable: bool, run_script: Callable[..., None] = script
+) -> Callable[[int, Crashes[Told]], None]:
     def run(shards: int, crashes: Crashes[Told]) -> None:
         disk, clock = FakeDisk(), ManualClock()
         shop = Shop(disk, clock, TINY if shards == 1 else msgspec.structs.replace(TINY, wal_shards=shards))
         crashes.watch(disk, lambda: shop.told)
-        script(shop, durability=durability, leases_durable=durable)
+        run_script(shop, durability=durability, leases_durable=durable)
         crashes.check(
             lambda image, told, power: check(image, shop, told, durability, power=power, durable=durable),
         )
@@ -294,12 +320,19 @@ def _play(durability: Durability, durable: bool) -> Callable[[int, Crashes[Told]
     return run
 
 
-PLAYS = tuple(
-    Play(f"queue-{durability.value}{'-leases' if durable else ''}", _play(durability, durable), (1, 2))
-    for durability in (Durability.DISK, Durability.FSYNC)
-    for durable in (False, True)
-) + tuple(
-    Play(f"requeue-{durability.value}", _requeue_play(durability), (1, 2))
-    for durability in (Durability.DISK, Durability.FSYNC)
+PLAYS = (
+    tuple(
+        Play(f"queue-{durability.value}{'-leases' if durable else ''}", _play(durability, durable), (1, 2))
+        for durability in (Durability.DISK, Durability.FSYNC)
+        for durable in (False, True)
+    )
+    + tuple(
+        Play(f"queue-together-{durability.value}", _play(durability, False, together_script), (1, 2))
+        for durability in (Durability.DISK, Durability.FSYNC)
+    )
+    + tuple(
+        Play(f"requeue-{durability.value}", _requeue_play(durability), (1, 2))
+        for durability in (Durability.DISK, Durability.FSYNC)
+    )
 )
 """In a `-leases` one leases outlive a restart."""
