@@ -39,15 +39,18 @@ MEMBERS_FREE: Final = 4096
 """Members of a gzip body that may hold little or nothing…"""
 MEMBER_BYTES_MIN: Final = 1024
 """…and what all of them have to hold on average beyond that: a member costs 10 µs, however little it takes to send."""
+DEFLATE_RATIO_MAX: Final = 1032
+"""How many times larger than itself what deflate packs can be."""
 DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
 """A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
 
 
-def payload_too_large(body_bytes_max: int) -> Refused:
-    """The 413."""
+def payload_too_large(body_bytes_max: int, said: int = 0) -> Refused:
+    """The 413; `said` is how large a gzip body says that it is."""
+    claim = f", and the gzip body ends by saying that it holds {said}" if said else ""
     return Refused(
         Code.PAYLOAD_TOO_LARGE,
-        f"a request body may hold {body_bytes_max} bytes; split it",
+        f"a request body may hold {body_bytes_max} bytes{claim}; split it",
         {"limit": "max_body_bytes", "max": body_bytes_max},
     )
 
@@ -277,21 +280,27 @@ class Inflating:
 class Unpacking:
     """A gzip body that is there, inflated in steps: a little gzip may be much, and others are served in between.
 
-    What came out counts against the bound on all bodies in flight, `daemon.buffer_bytes_max`.
+    What came out counts against the bound on all bodies in flight, `daemon.buffer_bytes_max`. A gzip body ends with the
+    size of what is in its last member: most that are too large say so, and are not inflated to find out.
     """
 
-    __slots__ = ("_daemon", "_inflating", "_parts", "_size")
+    __slots__ = ("_daemon", "_inflating", "_parts", "_said", "_size")
 
     def __init__(self, daemon: Daemon, body: bytes) -> None:
         self._daemon = daemon
         self._inflating = Inflating()
         self._inflating.feed(body)
+        said = int.from_bytes(body[-4:], "little")
+        self._said = said if said <= DEFLATE_RATIO_MAX * len(body) else 0
+        """How large it says that it is, modulo 4 GiB; 0 where it cannot be."""
         self._parts: list[bytes] = []
         self._size = 0
 
     def step(self) -> bool:
         """Go on; whether that was all. Raises 413 as soon as it is larger than a body may be, 400 if it is no gzip."""
         daemon, most = self._daemon, self._daemon.limits.body_bytes
+        if self._said > most:
+            raise payload_too_large(most, self._said)
         stepped = 0
         while stepped < STEP_BYTES:
             part = self._inflating.take(min(STEP_BYTES, most - self._size + 1))

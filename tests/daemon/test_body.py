@@ -117,6 +117,25 @@ def test_inflation_stops_at_the_bound() -> None:
     assert caught.value.code is Code.PAYLOAD_TOO_LARGE
 
 
+def test_a_gzip_body_that_says_that_it_is_too_large_is_not_inflated() -> None:
+    bomb = gzip.compress(b"a" * 100_000)
+    packed, daemon = unpacking(bomb, 99_999)
+    with pytest.raises(Refused) as caught:
+        packed.step()
+    assert caught.value.code is Code.PAYLOAD_TOO_LARGE
+    assert "it holds 100000" in str(caught.value)
+    assert daemon.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("said", [b"\x00\x00\x00\x00", b"\xff\xff\xff\xff"], ids=["too little", "what cannot be"])
+def test_what_a_gzip_body_says_of_its_size_is_not_believed_where_it_lies(said: bytes) -> None:
+    bomb, small = gzip.compress(b"a" * 100_000)[:-4] + said, gzip.compress(b"a" * 100)[:-4] + said
+    for body, code in ((bomb, Code.PAYLOAD_TOO_LARGE), (small, Code.INVALID_REQUEST)):
+        with pytest.raises(Refused) as caught:
+            inflate(body, 10_000)
+        assert caught.value.code is code
+
+
 def test_members_are_one_body_under_one_bound() -> None:
     members = gzip.compress(b"a" * 600) + gzip.compress(b"b" * 400)
     assert inflate(members, 1000) == b"a" * 600 + b"b" * 400
