@@ -35,7 +35,7 @@ from engine.core.routers import Routers
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, StoreIOError, Unavailable, cold_unavailable, topic_not_found
+from engine.errors import Code, Refused, StoreIOError, Unavailable, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import APPEND, FrameType
@@ -371,12 +371,7 @@ class Core(Reads):
         try:
             return self._delete(ticket, name, selector)
         except NotCached as missing:
-            job = missing.job
-        if job.cold:
-            raise cold_unavailable()
-        done = self.read_done(job, outcome(job, self.fs))
-        if done.error is not None:
-            raise done.error
+            self.read_here(missing)
         return False
 
     def _delete(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:

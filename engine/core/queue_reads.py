@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from engine.core.host import Host
-from engine.core.jobs import outcome
 from engine.core.slot import Slot
-from engine.errors import Code, Refused, TopicsError, cold_unavailable, topic_not_found
+from engine.errors import Code, Refused, TopicsError, topic_not_found
 from engine.queue.dead_letter import check_chain
 from engine.queue.events import Leased
 from engine.topic.history import NotCached
@@ -60,17 +59,11 @@ class QueueReads:
 
     def _read(self, decide: Callable[[], T]) -> T:
         """Decide, reading here and now what that needs: nobody is there who could wait for a read."""
-        core = self._core
         for _ in range(READS_MAX):
             try:
                 return decide()
             except NotCached as missing:
-                job = missing.job
-            if job.cold:
-                raise cold_unavailable()
-            done = core.read_done(job, outcome(job, core.fs))
-            if done.error is not None:
-                raise done.error
+                self._core.read_here(missing)
         raise RuntimeError("a decision does not get on, whatever is read for it")
 
     def _why_not(self, slot: Slot) -> TopicsError | None:

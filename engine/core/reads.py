@@ -19,7 +19,7 @@ from engine.core.priority import effective_priority
 from engine.core.refusals import elsewhere, moved_to
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused
+from engine.errors import Code, Refused, cold_unavailable
 from engine.formats.moving import MoveState
 from engine.fs import Fs
 from engine.segment.segment import Segment
@@ -146,6 +146,16 @@ class Reads:
         else:
             ticket.complete(True)
         return ticket
+
+    def read_here(self, missing: NotCached) -> None:
+        """Read what a decision has missed here and now, as nobody is there who could wait for it. Raises why it cannot
+        be had; what is in the cold tier is not waited for."""
+        job = missing.job
+        if job.cold:
+            raise cold_unavailable()
+        done = self.read_done(job, outcome(job, self.fs))
+        if done.error is not None:
+            raise done.error
 
     def read_again(self, job: ReadJob) -> None:
         """Put what a job has read, for somebody who is about to ask again, back where it may have left since."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from engine.checkpoint.jobs import SnapshotJob
 from engine.commands import Batch
 from engine.core import Core, Ticket
+from engine.core.jobs import outcome
 from engine.fs import Fs
 from engine.limits import KIB, EngineSettings, Limits
 from engine.types import AppendResult, ConfigChanges, Page, PageRequest
@@ -95,6 +97,16 @@ class Hand:
         self.settle()
         self.pass_ms(self.settings.quiet_ms + 300)
         self.settle()
+
+    def snapshot_job(self) -> SnapshotJob:
+        """Begin a checkpoint, and drive it to the job that writes its snapshot."""
+        self.core.checkpoint()
+        while not isinstance(job := self.core.keep_job(), SnapshotJob):
+            if job is not None:
+                self.core.keep_done(job, outcome(job, self.fs))
+            self.core.keep_step()
+            self.settle()
+        return job
 
     # -- commands that wait ----------------------------------------------------------------------------------------
 

@@ -55,12 +55,7 @@ def test_everything_of_a_topic_that_is_taken_down_is_in_segments_or_tails_once()
     hand.create("t")
     for count in (3, 8, 5, 9, 2):
         hand.write("t", *range(count))
-    hand.core.checkpoint()
-    while not isinstance(job := hand.core.keep_job(), SnapshotJob):
-        if job is not None:
-            hand.core.keep_done(job, outcome(job, hand.fs))
-        hand.core.keep_step()
-        hand.settle()
+    job = hand.snapshot_job()
     assert hand.core.keeper.phase is Phase.WRITE
     assert outcome(job, hand.fs) is None
     (found,) = job.captured

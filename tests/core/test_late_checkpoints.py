@@ -6,7 +6,7 @@ import errno
 
 import msgspec
 
-from engine.checkpoint.jobs import STOP_NS, SnapshotJob
+from engine.checkpoint.jobs import STOP_NS
 from engine.core.jobs import outcome
 from engine.core.keeper import Phase
 from tests.core.hand import SMALL, Hand
@@ -50,12 +50,7 @@ def test_a_stop_does_not_begin_one_that_it_would_have_no_time_for() -> None:
 def test_a_snapshot_that_is_being_written_when_the_time_is_over_is_given_up_and_leaves_nothing() -> None:
     hand = _filled()
     keeper = hand.core.keeper
-    hand.core.checkpoint()
-    while not isinstance(job := hand.core.keep_job(), SnapshotJob):
-        if job is not None:
-            hand.core.keep_done(job, outcome(job, hand.fs))
-        hand.core.keep_step()
-        hand.settle()
+    job = hand.snapshot_job()
     assert len(job.pieces) == 2
     keeper.stop_soon()
     hand.clock.tick(STOP_NS // 1_000_000)
