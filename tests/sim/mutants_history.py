@@ -15,7 +15,6 @@ import engine.core.sealing as sealing_module
 import engine.segment.write as write_module
 import engine.topic.image as image_module
 from engine.checkpoint.jobs import SnapshotJob
-from engine.checkpoint.plan import has_own_files
 from engine.core.beginning import Beginning
 from engine.core.keeper import Keeper
 from engine.core.sealing import Sealing
@@ -246,12 +245,13 @@ def _deletes_forgotten_by_a_failed_checkpoint(patch: Patch) -> None:
 @_mutant("history-islands")
 def _nothing_taken_down_before_a_segment(patch: Patch) -> None:
     """What lies before a hole is in no snapshot when what comes after it is sealed (found in review)."""
-    old = patch.set(keeper_module, "to_tails", None)
+    old = patch.set(keeper_module, "capture", None)
 
-    def tails(blocks: Any, *rest: Any) -> Any:
-        return [] if not blocks or has_own_files(blocks[-1]) else old(blocks, *rest)
+    def capture(slot: Any, tip_lsn: int, routers: Any, groups: Any) -> Any:
+        found = old(slot, tip_lsn, routers, groups)
+        return found if found is None or not groups else found._replace(loose=[], live=[])
 
-    patch.set(keeper_module, "to_tails", tails)
+    patch.set(keeper_module, "capture", capture)
 
 
 @_mutant("history-ephemeral")
