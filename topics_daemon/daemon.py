@@ -560,8 +560,10 @@ class Daemon:
         self.pump.press(self.governor)
         self._observer = self.loop.call_later(OBSERVE_S, self._observe)
 
-    def pressed(self) -> TopicsError:
-        """The 429 of a write while the daemon is pressed."""
+    def pressed(self, wait_s: float) -> TopicsError | None:
+        """The 429 of a write that has waited so long behind others on its connection, if it is refused."""
+        if not self.governor.refuses(wait_s):
+            return None
         wait_ms = int(self.governor.retry_s * 1000)
         return Unavailable(
             Code.THROTTLED,

@@ -115,6 +115,10 @@ class Requester(Protocol):
     only_pipelined: bool
     """Whether all that is pending is of routes that pipeline."""
 
+    def waited_s(self) -> float:
+        """How long the request that is being run has waited behind others in what its connection had sent."""
+        ...
+
     def settle(self) -> None:
         """An exchange has its answer: let go what may leave. This may be inside of the engine's turn."""
         ...

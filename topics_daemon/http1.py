@@ -42,7 +42,7 @@ from topics_daemon.body import (
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, parse, says_http
 from topics_daemon.http2_frames import PREFACE_HEAD
-from topics_daemon.listen import Stuck, abort, hold_little, is_own_user, peer_of
+from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import Backlog, may_pipeline
 from topics_daemon.shares import ALONE_BYTES_MAX
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
 
 INBUF_BYTES_MAX: Final = 256 * 1024
 """Input held back while a connection cannot go on; then reading pauses."""
-LINGER_S: Final = 3.0
-"""How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
-TURNED_AWAY_MAX: Final = 16
-"""Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
 
 
 class Connection(asyncio.Protocol):
@@ -161,7 +157,7 @@ class Connection(asyncio.Protocol):
             self.fast = False
             self._inbuf += data
             self._backlog = self._backlog or Backlog()
-            self._backlog.heard(len(data), daemon.loop.time, waits=self.in_line or bool(self.pending))
+            self._backlog.heard(len(data), daemon.loop.time())
             if self.phase is BODY or self.phase is CHUNKED:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
@@ -246,9 +242,13 @@ class Connection(asyncio.Protocol):
                     self._whole(self._packed.content())
             elif self.phase is not WAIT or not self._start_waiting():
                 break
-        if self._backlog is not None and (waited_s := self._backlog.left(len(self._inbuf), self.daemon.loop.time)):
-            self.daemon.waited(waited_s)
+        if self._backlog is not None:
+            self.daemon.waited(self._backlog.taken(len(self._inbuf), self.daemon.loop.time()))
         self._settle_reading()
+
+    def waited_s(self) -> float:
+        """How long the request that is being run has waited in what was sent."""
+        return 0.0 if self._backlog is None else self._backlog.waited_s(len(self._inbuf), self.daemon.loop.time())
 
     def _may_start(self) -> bool:
         """Whether another request may be taken up now."""

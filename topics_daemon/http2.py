@@ -36,7 +36,7 @@ from topics_daemon.head import parse
 from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
 from topics_daemon.http2_head import Fields, as_head
 from topics_daemon.http2_request import Request, State
-from topics_daemon.listen import abort, has_hung_up
+from topics_daemon.listen import LINGER_S, abort, has_hung_up
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -61,8 +61,6 @@ READABLE_HEADS: Final = 8
 """Heads up to this many times their bound are read, so that the refusal can be an answer; beyond it, it is none."""
 CLOSED_REMEMBERED: Final = 2048
 """Streams that are over whose end is remembered, to tell late frames from wrong ones."""
-LINGER_S: Final = 3.0
-"""How long the peer may take to read the last words."""
 
 
 class _Protocol(H2Connection):

@@ -232,6 +232,10 @@ class Request:
         (metrics.unrouted if self.head is None else self.head.tally).add(answer, started_ns)
         self._send_answer(answer)
 
+    def waited_s(self) -> float:
+        """How long it has waited in what its connection had sent."""
+        return 0.0
+
     def settle(self) -> None:
         """An exchange has its answer; what follows is left to the end of the tick."""
         self.line.note(self)

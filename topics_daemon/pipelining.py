@@ -7,18 +7,20 @@ have it all, and what is beyond waits in its connection instead of being refused
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from topics_daemon.exchange import Exchange
 
 PENDING_MAX: Final = 64
 """Pipelined requests of one connection that may wait for their answers."""
 SHARE: Final = 8
 """A connection may have one part in so many of what is left."""
+STEP_S: Final = 0.01
+"""What comes within it came at once…"""
+STEPS_MAX: Final = 64
+"""…and beyond so many steps the newest bytes alone say when it was: memory is bounded, and no wait is overstated."""
 
 
 def may_pipeline(pending: deque[Exchange], inflight_max: int) -> bool:
@@ -31,23 +33,38 @@ def may_pipeline(pending: deque[Exchange], inflight_max: int) -> bool:
 
 
 class Backlog:
-    """What a connection has sent that is not taken up, and how long that takes: of one byte at a time."""
+    """What a connection has sent that is not taken up, and when it came."""
 
-    __slots__ = ("_heard_bytes", "_marked_bytes", "_marked_s")
+    __slots__ = ("_came", "_heard_bytes", "_taken_bytes")
 
     def __init__(self) -> None:
-        self._heard_bytes = self._marked_bytes = 0
-        self._marked_s = 0.0
+        self._heard_bytes = self._taken_bytes = 0
+        self._came: deque[tuple[int, float]] = deque()
+        """Steps: what had been heard at the end of each, and when it began."""
 
-    def heard(self, size: int, now: Callable[[], float], *, waits: bool) -> None:
-        """So many bytes came; `waits` says whether they stand behind requests that are not answered."""
+    def heard(self, size: int, now_s: float) -> None:
+        """So many bytes came."""
         self._heard_bytes += size
-        if waits and not self._marked_s:
-            self._marked_s, self._marked_bytes = now(), self._heard_bytes
+        came = self._came
+        if came and now_s - came[-1][1] < STEP_S:
+            now_s = came.pop()[1]
+        elif len(came) >= STEPS_MAX:
+            came.pop()
+        came.append((self._heard_bytes, now_s))
 
-    def left(self, size: int, now: Callable[[], float]) -> float:
-        """So many bytes are left; returns how long the marked one has waited if it is not among them, else 0."""
-        if not self._marked_s or self._heard_bytes - size < self._marked_bytes:
-            return 0.0
-        began_s, self._marked_s = self._marked_s, 0.0
-        return now() - began_s
+    def waited_s(self, left: int, now_s: float) -> float:
+        """All but so many bytes are taken up; returns how long ago the last of these came, 0 if nothing is known."""
+        taken, came = self._heard_bytes - left, self._came
+        while came and came[0][0] < taken:
+            came.popleft()
+        return now_s - came[0][1] if came else 0.0
+
+    def taken(self, left: int, now_s: float) -> float:
+        """The same, 0 if it is no more than the last time. What comes next stands behind nothing if none is left."""
+        waited_s, taken = 0.0, self._heard_bytes - left
+        if taken > self._taken_bytes:
+            self._taken_bytes = taken
+            waited_s = self.waited_s(left, now_s)
+        if not left:
+            self._came.clear()
+        return waited_s

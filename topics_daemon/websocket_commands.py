@@ -97,6 +97,10 @@ class Command:
         self.pending: deque[Exchange] = deque()
         self.fast = self.only_pipelined = False
 
+    def waited_s(self) -> float:
+        """How long its message has waited in what the socket had sent."""
+        return 0.0
+
     def settle(self) -> None:
         """Send the answer."""
         # The one before it may be a wait for a read, which has left the answer to this one.

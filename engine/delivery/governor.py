@@ -8,6 +8,11 @@ sign at its knee is 0.5, and nothing is ever quite 1. The greatest of them, smoo
     > 0.8  for a second: routers fall one band, negative priorities are not pushed, new writes are told to come back
            after the time that what is in flight takes at the rate at which it is answered; until pressure is below 0.6
 
+Of all signs one is nobody's but who sends more than is taken up: the wait of requests behind others on their own
+connection. While no other sign is at the top, only writes are refused that have waited long themselves, and of these
+no more than every other: a refusal takes time too, and for who does not heed it there would be time for nothing else.
+So who does not press is served, and as much is done as can be.
+
 Pure: time and figures are given.
 """
 
@@ -42,6 +47,11 @@ REFUSE_AT: Final = 0.8
 REFUSE_AFTER_S: Final = 1.0
 """How long pressure must stay above it."""
 RELENT_AT: Final = 0.6
+LATE_S: Final = WAIT_KNEE_S * RELENT_AT / (1 - RELENT_AT)
+"""A wait that alone is pressure of `RELENT_AT`."""
+LATE_RUN: Final = 61
+"""Of writes that have waited longer so many in a row are refused, then so many are taken; prime, so that no pattern of
+what a client sends meets it."""
 RETRY_S_MIN: Final = 0.2
 RETRY_S_MAX: Final = 30.0
 
@@ -88,18 +98,45 @@ def signs(seen: Observed) -> dict[str, float]:
     }
 
 
+class _Step:
+    """A pressure, and whether it has come to the top of the ladder and not left it again."""
+
+    __slots__ = ("_above_s", "reached", "value")
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.reached = False
+        self._above_s: float | None = None
+        """Since when it is above the top."""
+
+    def observe(self, sign: float, now_s: float) -> None:
+        """Take the greatest sign."""
+        self.value += (sign - self.value) * SMOOTHING
+        if self.value <= REFUSE_AT:
+            self._above_s = None
+        elif self._above_s is None:
+            self._above_s = now_s
+        if self._above_s is not None and now_s - self._above_s >= REFUSE_AFTER_S:
+            self.reached = True
+        elif self.value < RELENT_AT:
+            self.reached = False
+
+
 class Governor:
     """Pressure over time."""
 
-    __slots__ = ("_above_s", "_observed_s", "_rate", "pressure", "refusing", "seen")
+    __slots__ = ("_common", "_late", "_observed_s", "_rate", "_whole", "pressure", "refusing", "seen")
 
     def __init__(self) -> None:
         self.pressure = 0.0
         """0 … 1."""
         self.refusing = False
         """Whether the top of the ladder is reached, and not left again."""
-        self._above_s: float | None = None
-        """Since when pressure is above the top."""
+        self._whole = _Step()
+        self._common = _Step()
+        """The same without the wait of requests behind others on their connection."""
+        self._late = 0
+        """Writes that had waited long."""
         self._observed_s: float | None = None
         self._rate = 0.0
         """Requests answered a second."""
@@ -112,15 +149,18 @@ class Governor:
         self._observed_s = now_s
         self._rate += (seen.answered / took_s - self._rate) * SMOOTHING
         self.seen = seen
-        self.pressure += (max(signs(seen).values()) - self.pressure) * SMOOTHING
-        if self.pressure <= REFUSE_AT:
-            self._above_s = None
-        elif self._above_s is None:
-            self._above_s = now_s
-        if self._above_s is not None and now_s - self._above_s >= REFUSE_AFTER_S:
-            self.refusing = True
-        elif self.pressure < RELENT_AT:
-            self.refusing = False
+        found = signs(seen)
+        self._whole.observe(max(found.values()), now_s)
+        del found["wait"]
+        self._common.observe(max(found.values()), now_s)
+        self.pressure, self.refusing = self._whole.value, self._whole.reached
+
+    def refuses(self, wait_s: float) -> bool:
+        """Whether a new write is refused that has waited so long behind others on its connection."""
+        if not self.refusing or self._common.reached or wait_s <= LATE_S:
+            return self.refusing and self._common.reached
+        self._late += 1
+        return self._late // LATE_RUN % 2 == 0
 
     @property
     def gather_s(self) -> float:

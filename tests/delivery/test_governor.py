@@ -10,6 +10,8 @@ from engine.delivery.governor import (
     BEHIND_KNEE,
     DELAY_KNEE_S,
     GATHER_S_MAX,
+    LATE_RUN,
+    LATE_S,
     OBSERVE_S,
     RETRY_S_MAX,
     RETRY_S_MIN,
@@ -123,6 +125,40 @@ def test_a_second_at_the_top_refuses_until_pressure_is_well_below() -> None:
     assert not clock.refuses()
     clock.see(Observed(delay_s=DELAY_KNEE_S * 7 / 3), 10.0)
     assert not clock.refuses(), "0.7 alone is not enough to begin it"
+
+
+LONG = Observed(wait_s=10.0)
+
+
+def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_one_half() -> None:
+    clock = Clock()
+    clock.see(LONG, 0.5)
+    assert not clock.governor.refuses(10.0)
+    clock.see(LONG, 2.5)
+    governor = clock.governor
+    assert governor.refusing
+    assert signs(Observed(wait_s=LATE_S))["wait"] == pytest.approx(0.6), "where pressure relents"
+    assert not any(governor.refuses(wait_s) for wait_s in (0.0, LATE_S) for _ in range(1000))
+    refused = [governor.refuses(10.0) for _ in range(200 * LATE_RUN)]
+    assert sum(refused) == pytest.approx(len(refused) / 2, abs=LATE_RUN)
+    for several in (2, 3, 4, 16, 64, 128):
+        ours = refused[::several]
+        assert any(ours), f"one in {several} is refused as well"
+        assert not all(ours), f"one in {several} is served as well"
+
+
+def test_when_more_than_waits_presses_nobody_is_served_until_that_relents() -> None:
+    clock = Clock()
+    clock.see(LONG, 3.0)
+    clock.see(Observed(wait_s=10.0, lag_s=10.0), 0.9)
+    assert not clock.governor.refuses(0.0)
+    clock.see(Observed(wait_s=10.0, lag_s=10.0), 2.0)
+    assert all(clock.governor.refuses(wait_s) for wait_s in (0.0, 10.0) for _ in range(3 * LATE_RUN))
+    clock.see(LONG, 1.0)
+    assert clock.governor.refusing
+    assert not clock.governor.refuses(0.0)
+    clock.see(CALM, 1.0)
+    assert not any(clock.governor.refuses(10.0) for _ in range(2 * LATE_RUN))
 
 
 def test_who_is_refused_may_come_back_when_what_is_in_flight_is_done() -> None:

@@ -159,7 +159,9 @@ def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
 def submit(daemon: Daemon, connection: Requester, head: Head, write: Write, started_ns: int) -> None:
     """Hand a write to the engine; its answer comes with the turn."""
     if daemon.governor.refusing and not write.insists:
-        raise daemon.pressed()
+        refusal = daemon.pressed(connection.waited_s())
+        if refusal is not None:
+            raise refusal
     if write.config is not None:
         _check_config(head.caller, write.config)
     if write.key is None and head.idempotency_key is not None:
@@ -322,7 +324,8 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     # Everything is read before anything is done: one part that is forbidden refuses the whole request.
     # A key is the topic's, so the one of the header stands for every part that has none of its own.
     key = None if head.idempotency_key is None else check_key(head.idempotency_key, daemon.limits)
-    parts = {name: _read_part(daemon, head, text, node, key) for name, text in bodies.items()}
+    pressed = daemon.pressed(connection.waited_s()) if daemon.governor.refusing else None
+    parts = {name: _read_part(daemon, head, text, node, key, pressed) for name, text in bodies.items()}
     exchange = ManyExchange(connection, head, started_ns)
     exchange.answers, exchange.errors, exchange.writes = {}, {}, {}
     exchange.ticks, exchange.warnings = [0, 0], warnings
@@ -348,14 +351,16 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
         daemon.follow(ticket, _answerer(exchange, name))
 
 
-def _read_part(daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None) -> Write | TopicsError:
+def _read_part(
+    daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None, pressed: TopicsError | None
+) -> Write | TopicsError:
     """The write to one of several topics, or why it cannot be read; raises what refuses the whole request."""
     try:
         write = decode_write(text, daemon.limits, node)
     except TopicsError as error:
         return error.anew()
-    if daemon.governor.refusing and not write.insists:
-        return daemon.pressed()
+    if pressed is not None and not write.insists:
+        return pressed.anew()
     if write.config is not None:
         _check_config(head.caller, write.config)
     if write.key is None:
