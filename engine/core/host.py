@@ -90,7 +90,7 @@ class Host:
         """The queue as it is at this time: told of what its topic has let go of, and of what is over."""
         if now_ms > self._now_ms:
             self._now_ms = now_ms
-        if self.topic.earliest_seq != self.earliest:
+        if self.topic.config.ttl_ms or self.topic.earliest_seq != self.earliest:
             self.settle()
         queue = self.queue
         if now_ms > queue.now_ms:
@@ -159,20 +159,28 @@ class Host:
             self.poked.add(self)
 
     def settle(self) -> None:
-        """Tell the queue what the topic has let go of from its front since the last look."""
-        earliest = self.topic.earliest_seq
+        """Tell the queue what the topic has let go of from its front since the last look, or would by now: age is exact
+        although the topic itself forgets what is too old at its next change."""
+        earliest, count = self._left()
         if earliest != self.earliest:
-            gone = self.queue.live - self.topic.count
+            gone = self.queue.live - count
             if gone:
                 self.queue.apply(Removed(self.earliest, earliest - 1, gone, Why.EVICTED))
             self.earliest = earliest
+
+    def _left(self) -> tuple[int, int]:
+        """The first live record and how many there are, at the time of the last look."""
+        topic = self.topic
+        if not topic.config.ttl_ms:
+            return topic.earliest_seq, topic.count
+        view = topic.at(self._now_ms)
+        return view.earliest_seq, view.count
 
     def age(self, now_ms: int) -> None:
         """Let go of what is too old, before a change that is counted as something else."""
         self.at(now_ms)
         self.topic.expire(now_ms)
-        if self.topic.earliest_seq != self.earliest:
-            self.settle()
+        self.settle()
 
     def appended(self, count: int) -> None:
         """The topic has taken records."""
@@ -189,22 +197,24 @@ class Host:
 
     def lost(self, first: int, last: int) -> None:
         """The topic has lost records to a crash or to damage."""
-        gone = max(self.queue.live - self.topic.count, 0)
+        gone = max(self.queue.live - self._left()[1], 0)
         self.queue.apply(Removed(first, last, gone, Why.LOST))
         self._front(Why.LOST)
 
     def _removed(self, ranges: Iterable[tuple[int, int]], why: Why) -> None:
-        gone = self.queue.live - self.topic.count
+        earliest, count = self._left()
+        gone = self.queue.live - count
         if gone:
             for first, last in ranges:
                 self.queue.apply(Removed(first, last, gone, why))
                 gone = 0
-        self.earliest = self.topic.earliest_seq
+        self.earliest = earliest
 
     def _front(self, why: Why) -> None:
-        if self.earliest < self.topic.earliest_seq:
-            self.queue.apply(Removed(self.earliest, self.topic.earliest_seq - 1, 0, why))
-        self.earliest = self.topic.earliest_seq
+        earliest, _count = self._left()
+        if self.earliest < earliest:
+            self.queue.apply(Removed(self.earliest, earliest - 1, 0, why))
+        self.earliest = earliest
 
     def take(self, event: Acked | DeadLettered, ranges: list[tuple[int, int]]) -> None:
         """Jobs are done, or move: the queue hears of it first, then the topic deletes them."""
@@ -213,7 +223,7 @@ class Host:
             topic.expire(event.at)
         self.as_of(event.at).apply(event)
         topic.apply_delete(ranges, event.at)
-        self.earliest = topic.earliest_seq
+        self.earliest = self._left()[0]
 
     # -- starts ----------------------------------------------------------------------------------------------------
 

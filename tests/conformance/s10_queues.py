@@ -77,6 +77,25 @@ def what_does_not_count_is_skipped(api: Api, choice: tuple[dict[str, Any], str])
 
 
 @case("10 queues")
+def jobs_that_are_too_old_are_counted_as_evicted_at_once(api: Api) -> None:
+    """Counters, exact: nothing has to be written or claimed before a state, an answer or a list of leases knows."""
+    name = queue(api, "a", "b", "c", ttl_ms=200)
+    claim(api, name, max=2)
+    post(api, name, "nack", node="n", seqs=[2], delay_ms=60_000)
+    time.sleep(0.25)
+    state = api.call("GET", f"/v0/topics/{name}").json
+    gone = {"ready": 0, "in_flight": 0, "delayed": 0, "written": 3, "evicted": 3, "oldest_ready_ms": None}
+    part(state["queue"], gone, "counters")
+    same(state["count"], 0, "count")
+    same(api.call("GET", f"/v0/topics/{name}/leases").json["leases"], [], "leases")
+    api.write(name, "d")
+    part(post(api, name, "claim", node="n", max=9), {"count": 1, "ready": 0}, "claim")
+    time.sleep(0.25)
+    part(post(api, name, "ack", node="n", seqs=[4]), {"acked": 0, "ready": 0, "in_flight": 0}, "ack")
+    part(api.call("GET", f"/v0/topics/{name}").json["queue"], {"written": 4, "acked": 0, "evicted": 4}, "in the end")
+
+
+@case("10 queues")
 def a_lease_expires_at_its_deadline(api: Api) -> None:
     """A lease holds until `now ≥ deadline`; the job is ready again, and its old lease is stale."""
     name = queue(api, "a")
