@@ -23,13 +23,17 @@ STEPS_MAX: Final = 64
 """…and beyond so many steps the newest bytes alone say when it was: memory is bounded, and no wait is overstated."""
 
 
+def room(inflight: int, inflight_max: int) -> int:
+    """How many requests one connection may have in flight when those of its key have so many."""
+    return min(PENDING_MAX, (inflight_max // 2 - inflight) // SHARE)
+
+
 def may_pipeline(pending: deque[Exchange], inflight_max: int) -> bool:
     """Whether a connection that waits for these answers may have another request taken up."""
     if not pending:
         return True
     head = pending[0].head
-    left = inflight_max // 2 - (head.caller.inflight if head is not None else 0)
-    return len(pending) < min(PENDING_MAX, left // SHARE)
+    return len(pending) < room(head.caller.inflight if head is not None else 0, inflight_max)
 
 
 class Backlog:

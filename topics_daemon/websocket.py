@@ -4,7 +4,7 @@ websockets' protocol core does the framing: masks, fragments, control frames, cl
 whole, which nearly all are, are taken in front of it: that costs a fifth). What stands around it here is
 what keeps a socket within bounds.
 
-- **In.** Messages are taken one after the other, at most `SLICE` before the loop sees to others; while too many
+- **In.** Messages are taken one after the other, in bulk for as long as slices last (`shares`); while too many
   commands are on their way, or the client does not take its answers, nothing more is read. A message that does not
   become whole in time, or too many large ones at once in the daemon, end the socket.
 - **Out.** Answers to commands that one tick brings leave with one write, in front of any record. What subscriptions
@@ -29,6 +29,8 @@ from websockets.server import ServerProtocol
 
 from engine.errors import STATUS, Code, Refused, TopicsError
 from topics_daemon.exchange import AHEAD_BYTES
+from topics_daemon.pipelining import room
+from topics_daemon.shares import ALONE_BYTES_MAX
 from topics_daemon.websocket_commands import Command, Commands
 from topics_daemon.websocket_frames import frame_bytes, text_frame, whole_messages
 
@@ -41,8 +43,6 @@ MESSAGES_WAITING_MAX: Final = 4
 """Messages that may wait to be sent; then delivery pauses."""
 COMMANDS_MAX: Final = 64
 """Commands of one socket that may wait for their answers."""
-SLICE: Final = 32
-"""Messages that are taken before the loop sees to its other sockets."""
 SILENCE_S: Final = 15.0
 """How long nothing may be said in either direction before the server pings, and how long it then waits."""
 CLOSING_S: Final = 3.0
@@ -90,11 +90,13 @@ class Socket:
         "_protocol",
         "_reading",
         "_waiting",
+        "_waits_s",
         "caller",
         "commands",
         "connection",
         "daemon",
         "held_bytes",
+        "in_line",
         "wrote_s",
     )
 
@@ -111,6 +113,10 @@ class Socket:
         self._inbox: deque[bytes] = deque()
         """Messages that are not taken yet."""
         self._inbox_bytes = 0
+        self._waits_s = 0.0
+        """Since when they wait, or 0; nothing more is read meanwhile, so all have come at once."""
+        self.in_line = False
+        """Whether others come first (`daemon.shares`)."""
         self._owed = 0
         """Bytes that the protocol has taken of a frame that is not whole yet."""
         self._frame_bytes_max = protocol.max_message_size or 0
@@ -218,12 +224,19 @@ class Socket:
 
     def _advance(self) -> None:
         """Take messages as far as that leads for now."""
-        left = SLICE
-        while self._inbox and left and self._may_take() and self.commands.take(self._inbox[0]):
-            self._inbox_bytes -= len(self._inbox.popleft())
-            left -= 1
-        if not left and self._inbox:
-            self.go_on()
+        inbox, shares = self._inbox, self.daemon.shares
+        is_bulk = self._inbox_bytes > ALONE_BYTES_MAX or len(inbox) > 1
+        count = len(inbox)
+        while inbox and not self.in_line and self._may_take() and not (is_bulk and shares.comes_later(self)):
+            if not self.commands.take(inbox[0]):
+                break
+            self._inbox_bytes -= len(inbox.popleft())
+        if self._waits_s and len(inbox) < count:
+            self.daemon.waited(self.waited_s())
+        if not inbox:
+            self._waits_s = 0.0
+        elif not self._waits_s:
+            self._waits_s = self.daemon.loop.time()
         self._count_buffered()
         self._look_at_reading()
 
@@ -239,15 +252,23 @@ class Socket:
 
     def _may_take(self) -> bool:
         waiting = self._waiting + len(self._out) if self._waiting else 0
-        return waiting < MESSAGES_WAITING_MAX and len(self.commands) < COMMANDS_MAX and not self._closing_since
+        if waiting >= MESSAGES_WAITING_MAX or len(self.commands) >= COMMANDS_MAX or self._closing_since:
+            return False
+        writing = self.commands.writing
+        return not writing or writing < room(self.caller.inflight, self.daemon.inflight_max)
 
-    def go_on(self) -> None:
+    def waited_s(self) -> float:
+        """How long the message that is being taken has waited."""
+        return self.daemon.loop.time() - self._waits_s if self._waits_s else 0.0
+
+    def look_again(self) -> None:
         """Look at the inbox again, but not here: this may be inside of the engine's turn."""
         if not self._planned and (self._inbox or not self._reading):
             self._planned = True
-            self.daemon.loop.call_soon(self._go_on)
+            self.daemon.loop.call_soon(self.go_on)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Take what waits, unless others come first."""
         self._planned = False
         if not self._announced:
             self._advance()
@@ -324,7 +345,7 @@ class Socket:
         self._waiting = 0
         self.daemon.pump.released(self)
         self.commands.resume()
-        self.go_on()
+        self.look_again()
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -441,7 +462,7 @@ class Socket:
         """A command has its answer."""
         self.send(payload)
         command.over()
-        self.go_on()
+        self.look_again()
 
 
 def _is_utf8(message: bytes) -> bool:

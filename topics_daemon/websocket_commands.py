@@ -99,7 +99,7 @@ class Command:
 
     def waited_s(self) -> float:
         """How long its message has waited in what the socket had sent."""
-        return 0.0
+        return self._socket.waited_s()
 
     def settle(self) -> None:
         """Send the answer."""
@@ -140,7 +140,7 @@ class Command:
 class Commands:
     """The commands and subscriptions of one socket."""
 
-    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works", "_writing", "held")
+    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works", "held", "writing")
 
     def __init__(self, socket: Socket) -> None:
         from topics_daemon.routes.table import ROUTES  # which itself knows the route that makes sockets
@@ -149,7 +149,7 @@ class Commands:
         self._routes: dict[str, Route] = {name: ROUTES[op.path]["POST"] for name, op in OPS.items()}
         self._heads: dict[tuple[str, str], Head] = {}
         self._running: dict[Command, None] = {}
-        self._writing = 0
+        self.writing = 0
         """How many of them write."""
         self._subscriptions: dict[str, Subscription] = {}
         """By topic; several topics may share one."""
@@ -185,7 +185,7 @@ class Commands:
             members = read_members(message)
             name = _text(members.pop("op", None), "op")
             op = OPS.get(name)
-            if self._writing and (op is None or not op.writes):
+            if self.writing and (op is None or not op.writes):
                 return False
             request_id = _request_id(members.pop("request_id", None))
             if op is not None:
@@ -240,7 +240,7 @@ class Commands:
         socket.caller.check(topic)
         command = Command(socket, op, request_id)
         self._running[command] = None
-        self._writing += op.writes
+        self.writing += op.writes
         if is_held:
             command.held = topic
             self.held[topic] = self.held.get(topic, 0) + 1
@@ -265,7 +265,7 @@ class Commands:
         """A command is answered: what waited for that may go on."""
         if self._running.pop(command, self) is self:
             return
-        self._writing -= command.op.writes
+        self.writing -= command.op.writes
         if command.held:
             self.held[command.held] -= 1
             if not self.held[command.held]:

@@ -22,6 +22,7 @@ from tests.daemon.kit import (
     request,
     watch,
 )
+from tests.daemon.socket_kit import Raw, frame
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +180,23 @@ def test_many_connections_that_pipeline_share_what_may_be_in_flight_and_nobody_i
             seqs += own
             wire.close()
         assert sorted(seqs) == list(range(2, 6002))
+        running.is_well()
+
+
+def test_many_sockets_that_send_much_at_once_share_it_too_and_leave_room_for_others() -> None:
+    """Half of the room is for who waits for nobody; sockets used to take it all, and everybody of the key got 429."""
+    publish = frame('{"op":"publish","topic":"t","records":[{"data":1}]}')
+    with daemon_process("--max-inflight-per-key", "100") as running:
+        running.write("t", 0)
+        sockets = [Raw(running) for _ in range(20)]
+        for socket in sockets:
+            socket.send(publish * 300)
+        for _ in range(20):
+            running.write("t", 1)
+        for socket in sockets:
+            answers = [socket.message() for _ in range(300)]
+            assert {answer["op"] for answer in answers} == {"ack"}
+            socket.__exit__()
         running.is_well()
 
 

@@ -96,6 +96,8 @@ def opened() -> tuple[Socket, Connection, Subscription]:
         engine=engine,
         limits=Limits(),
         join=lambda _: None,
+        shares=SimpleNamespace(comes_later=lambda _: False),
+        waited=lambda _: None,
     )
     connection = Connection()
     lines = parse(handshake(), Bounds(32768, 8192, 100)).upgrade
@@ -144,7 +146,7 @@ def test_nothing_more_is_read_from_a_client_that_takes_no_answers(
     socket.heard(frame('{"op":"ping"}') * 20)
     assert len(connection.written) == 1
     connection.drained()
-    socket._go_on()
+    socket.go_on()
     socket.flush()
     assert [written.count(b"pong") for written in connection.written] == [20, 20]
     assert reads(connection) is True
