@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.errors import RETRYABLE, STATUS, Code, StoreError
+from engine.errors import RETRYABLE, STATUS, WHEN, Code, StoreError
 from engine.types import TopicConfig
 from scripts import completions, manual
 from topics_cli import exits
@@ -33,43 +33,6 @@ from topics_daemon.routes.table import ROUTES, Body, Route
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 _MADE: Final = "<!-- Made by `make docs`; change the code, not this page. -->\n"
-
-WHEN: Final[dict[Code, str]] = {
-    Code.INVALID_REQUEST: "bad JSON, type, range or name; `detail.field` says where",
-    Code.BATCH_TOO_LARGE: "more records in one write than `max_batch_records`",
-    Code.RECORD_TOO_LARGE: "a record over its limits, or one that the topic's caps can never hold",
-    Code.UNAUTHORIZED: "no key, or one that is not known",
-    Code.FORBIDDEN: "the key lacks the scope or the prefix; or the request came from another site's page",
-    Code.TOPIC_NOT_FOUND: "no such topic; `detail.topic`",
-    Code.ROUTER_NOT_FOUND: "no such router; `detail.router`",
-    Code.NOT_FOUND: "no such path, watch session or record; for a record `detail.why` says what became of it",
-    Code.METHOD_NOT_ALLOWED: "the path is there, the method is not; `Allow` lists what is",
-    Code.NOT_ACCEPTABLE: "`Accept` rules out what the route gives",
-    Code.CURSOR_CONFLICT: "a cursor was not where `if_seq` said",
-    Code.TOPIC_MOVED: "the topic lives elsewhere; `detail.to`",
-    Code.TOPIC_MOVING: "the topic is being sealed for another daemon, or attached here; wait",
-    Code.TOPIC_EXISTS_INCOMPATIBLE: "it exists with what cannot be changed, such as another `type`",
-    Code.TOPIC_NOT_EMPTY: "`if_empty` was asked for, and there are live records",
-    Code.ROUTER_CYCLE: "the router would close a circle; `detail.cycle`",
-    Code.NOT_A_QUEUE: "a queue's operation on a log",
-    Code.TOPIC_DAMAGED: "the topic is damaged where the operation would have to be sure",
-    Code.LENGTH_REQUIRED: "a body without a length",
-    Code.PAYLOAD_TOO_LARGE: "a body over `max_body_bytes`, counted after inflation",
-    Code.URI_TOO_LONG: "a request line over `max_url_bytes`",
-    Code.UNSUPPORTED_MEDIA_TYPE: "a body of a type that the route does not take, or of none",
-    Code.MISDIRECTED: "the `Host` is not one of `allowed_hosts`",
-    Code.TOPIC_FULL: "`discard` is `reject`, and a cap is reached",
-    Code.IDEMPOTENCY_MISMATCH: "the key was used for other records",
-    Code.THROTTLED: "a resource cap or pressure; `Retry-After`, and `detail.limit` and `detail.max` for a cap",
-    Code.HEADERS_TOO_LARGE: "a head over `max_header_bytes` or `max_headers`",
-    Code.INTERNAL: "a bug; it is logged with the id in `detail.id`",
-    Code.NOT_READY: "recovery still runs; `detail.replay_progress`",
-    Code.SHUTTING_DOWN: "the daemon is stopping",
-    Code.COLD_UNAVAILABLE: "the record lies in the cold tier, which does not answer",
-    Code.READ_ONLY: "the log's disk failed: reads go on, writes wait for a restart; an unknown outcome says so",
-    Code.DISK_FULL: "no room; reads, deletes and acks go on, and writing resumes by itself",
-}
-
 
 ROUTE_ABOUT: Final = {key: operation.about for key, operation in OPERATIONS.items() if key[1].startswith("/v0/")}
 """What each route is for, by method and path; the two spellings of a probe count as one."""

@@ -16,6 +16,7 @@ import time
 
 from topics_cli import exits
 from topics_cli.exits import ApiError, Failure, NoDaemon
+from topics_cli.where import is_socket
 from topics_cli.wire import Answer, Channel, Lost
 
 TYPE_CHECKING = False
@@ -272,8 +273,8 @@ class Client:
             return NoDaemon(f"the daemon at {label} is gone: {lost.why}", "wait longer with --retry-for 5m")
         start = "start it: topics serve; or say where it is: --socket PATH, --url URL"
         if self.where.path and lost.errno == errno.ECONNREFUSED:
-            what = f"no daemon at {label}: the socket file was left by one that is dead"
-            return NoDaemon(what, start)
+            left = "the socket file was left by one that is dead"
+            return NoDaemon(f"no daemon at {label}: {left if is_socket(self.where.path) else 'it is no socket'}", start)
         if self.where.path and lost.errno == errno.ENOENT:
             return NoDaemon(f"no daemon at {label}: there is no socket", start)
         return NoDaemon(f"no daemon at {label} ({self.where.why}): {lost.why}", start)
@@ -286,6 +287,7 @@ _CODE_HINTS = {
     "topic_exists_incompatible": "the type of a topic never changes: use another name",
     "topic_moved": "say where it is now: --url or --socket of that daemon",
     "router_cycle": "with --allow-cycle each record goes round once",
+    "not_a_queue": "a queue is made by: topics create NAME --type queue",
     "topic_not_empty": "delete its records first, or leave --if-empty out",
 }
 _HINTS = {

@@ -45,8 +45,12 @@ class CursorFile:
                 hint = "a cursor file is for one command at a time: wait for it, or give each its own"
                 raise Failure(f"{self._path} is in use by another command", "cursor_in_use", hint, TRY_AGAIN) from error
             except FileNotFoundError as error:
-                if not os.path.isdir(os.path.dirname(self._path) or "."):
-                    raise self._bad(f"cannot be written: {error.strerror}") from error
+                directory = os.path.dirname(self._path) or "."
+                if not os.path.isdir(directory):
+                    what = f"{self._path} cannot be written: {error.strerror}"
+                    raise Failure(
+                        what, "bad_cursor", f"make its directory first: {directory}", CONFIGURATION
+                    ) from error
             except OSError as error:
                 raise self._bad(f"cannot be written: {error.strerror}") from error
 

@@ -30,34 +30,40 @@ ELSEWHERE = {
     word: ours
     for ours, words in {
         "write": "publish produce append add push send put emit log xadd lpush rpush enqueue post pub",
-        "tail": "read subscribe consume follow cat watch show xread xrange stream listen sub",
+        "tail": "read subscribe consume follow cat watch show xread xrange stream listen sub logs grep search replay",
         "get": "fetch lookup peek",
-        "ls": "list topics dir",
-        "info": "describe stat stats inspect",
-        "create": "mkdir new make touch",
+        "ls": "list topics queues keys dir",
+        "info": "describe stat stats inspect count len size xlen llen",
+        "create": "mkdir new make",
         "set": "config configure alter update",
         "drop": "rm rmdir destroy remove",
         "delete": "del trim truncate purge erase xdel xtrim",
         "claim": "reserve pop lease take dequeue xreadgroup lpop rpop",
         "ack": "done finish complete xack",
         "nack": "release retry fail",
-        "extend": "renew touch-job keepalive",
+        "extend": "renew touch keepalive",
         "work": "worker run process exec",
-        "dlq": "dead buried bury kick",
-        "cursor": "offset offsets group groups position",
+        "dlq": "dead buried bury kick requeue",
+        "cursor": "offset offsets group groups position lag seek",
         "router": "route routers mirror forward",
         "fsck": "check verify scrub",
         "recover": "repair rescue salvage",
         "backup": "dump snapshot save",
         "restore": "load",
         "serve": "start daemon server run-daemon topicsd",
-        "status": "ping health up top monitor",
+        "status": "ping health up top monitor metrics",
+        "doctor": "debug diagnose",
+        "explain": "why history",
+        "detach": "move mv migrate transfer",
         "bench": "benchmark perf load-test",
         "completions": "completion",
     }.items()
     for word in words.split()
 }
 """What other systems (and shells) call these things: a newcomer's first word should lead somewhere."""
+
+
+FORMS = next(option.choices for option in COMMON if option.name == "output")
 
 
 def run_full(words: list[str]) -> int:
@@ -225,9 +231,17 @@ def _report_usage(error: Any, words: list[str]) -> int:
         message = f"there is no option {error.option_name}"
         options = (*called.options, *COMMON) if called else COMMON
         flags = [flag for option in options for flag in option.flags]
-        near = [flag for flag in flags if flag.startswith(error.option_name)] or nearest(error.option_name, flags)[:1]
+        near = [flag for flag in flags if flag.startswith(error.option_name)] or _like(error.option_name, flags)
     hint = f"did you mean {' or '.join(near)}?" if near else hint
     return _report(usage(message[:1].lower() + message[1:].rstrip("."), hint), words)
+
+
+def _like(option: str, flags: list[str]) -> list[str]:
+    """The option that is meant by one that there is not; dashes make no likeness."""
+    form = option.lstrip("-")
+    if form in FORMS:
+        return [f"-o {form}"]
+    return [f"--{name}" for name in nearest(form, [flag[2:] for flag in flags if flag.startswith("--")])[:1]]
 
 
 def _report(failure: Failure, words: list[str]) -> int:

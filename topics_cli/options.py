@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 FLAG = "flag"
 TEXT = "text"
 NUMBER = "number"
+SEQS = "seqs"
+"""A seq, or a range of them."""
 DURATION = "duration"
 MILLIS = "millis"
 """A duration whose bare number is milliseconds, as in the fields of a configuration."""
@@ -22,6 +24,8 @@ RATE = "rate"
 SPEED = "speed"
 CHOICE = "choice"
 
+SEQS_MAX = 10_000
+"""Seqs of one range: each is a request of its own."""
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _BYTES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -132,6 +136,8 @@ def read(kind: str, word: str, choices: tuple[str, ...]) -> Any:
     """Read a word as a value of a kind; ValueError says what is wrong with it."""
     if kind is NUMBER:
         return read_number(word)
+    if kind is SEQS:
+        return read_seqs(word)
     if kind is DURATION:
         return read_duration(word)
     if kind is MILLIS:
@@ -152,6 +158,18 @@ def read_number(word: str) -> int:
     if word.isascii() and word.isdigit() and len(word) <= 20:
         return int(word)
     raise ValueError(f"{word!r} is not a whole number")
+
+
+def read_seqs(word: str) -> range:
+    """The seqs of `7`, or of `7-9`."""
+    first, dash, last = word.partition("-")
+    try:
+        seqs = range(read_number(first), read_number(last if dash else first) + 1)
+    except ValueError:
+        raise ValueError(f"{word!r} is not a seq, nor a range such as 7-9") from None
+    if not 0 < seqs.stop - seqs.start <= SEQS_MAX:
+        raise ValueError(f"{word!r} is not a range of 1 to {SEQS_MAX} seqs")
+    return seqs
 
 
 def read_duration(word: str) -> int:

@@ -58,7 +58,9 @@ class Session:
             pieces += ["\t" if place else "", (name.strip(),)]
         unknown = [piece[0] for piece in pieces if isinstance(piece, tuple) and rows and piece[0] not in rows[0]]
         if unknown:
-            raise usage(f"there is no field {unknown[0]!r}", f"fields: {', '.join(rows[0])}")
+            raise usage(
+                f"there is no field {unknown[0]!r}", f"fields: {', '.join(name for name in rows[0] if name[0] != ' ')}"
+            )
         return ["".join(row[piece[0]] if isinstance(piece, tuple) else piece for piece in pieces) for row in rows]
 
     def warn(self, body: bytes) -> None:

@@ -5,7 +5,7 @@ The small parser looks here first: making the other rows takes longer than readi
 
 from __future__ import annotations
 
-from topics_cli.options import CHOICE, DURATION, FLAG, NUMBER, RATE, SIZE, SPEED, TEXT, Argument, Command, Option
+from topics_cli.options import CHOICE, DURATION, FLAG, NUMBER, RATE, SEQS, SIZE, SPEED, TEXT, Argument, Command, Option
 
 COMMON = (
     Option("-o --output", CHOICE, "Form of the output.", choices=("text", "table", "json", "ndjson", "raw")),
@@ -117,9 +117,9 @@ _GET = Command(
     "get",
     "Show records by seq.",
     "topics_cli.commands.get:get",
-    arguments=(TOPIC, Argument("SEQ", "Seqs.", kind=NUMBER, many=True)),
+    arguments=(TOPIC, Argument("SEQ", "Seqs, and ranges of them: 5 7-9.", kind=SEQS, many=True)),
     options=(Option("--raw", FLAG, "Only the stored JSON of each."), NULL, LENGTH),
-    examples=("topics get events 7", "topics get events 7 8 --raw"),
+    examples=("topics get events 7", "topics get events 7 10-12 --raw"),
     is_light=True,
 )
 

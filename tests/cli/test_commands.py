@@ -155,6 +155,19 @@ def test_errors_explains_a_code_without_a_daemon(shared: Daemon, code: str) -> N
     assert shared.run("errors", "nonsense").returncode == 3
 
 
+def test_errors_says_what_a_code_means_and_with_what_commands_end_by_it(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    assert (
+        shared.ok("errors", "not_found")
+        .split(b"\t")[2]
+        .startswith(b"exit code 3: no such path, watch session or record")
+    )
+    assert shared.run("get", topic, "2").returncode == 3
+    [told] = json.loads(shared.ok("errors", "not_a_queue", "-o", "json"))
+    assert (told["exit_code"], told["meaning"]) == (1, "a queue's operation on a log")
+    assert shared.run("claim", topic).returncode == 1
+
+
 @pytest.mark.slow
 def test_everything_works_over_tcp_too(place: Path) -> None:
     daemon = Daemon(place, TOPICS_PORT="0", TOPICS_PORT_FILE=str(place / "port"))
@@ -331,3 +344,41 @@ def test_explain_says_when_a_record_of_a_running_daemon_was_deleted_and_by_what(
     assert event["file"].startswith("wal/")
     elsewhere = json.loads(shared.run(*story, TOPICS_DATA_DIR="/").stdout)
     assert (elsewhere["state"], elsewhere["events"]) == ("deleted", [])
+
+
+def test_get_takes_ranges_as_other_commands_print_them(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, *"abcdef")
+    assert shared.ok("get", topic, "2-4", "6", "--raw") == b'"b"\n"c"\n"d"\n"f"\n'
+    assert shared.run("get", topic, "4-2").returncode == 2
+    assert shared.run("get", topic, "1-10001").returncode == 2
+
+
+def test_a_star_ends_a_prefix_of_names_as_one_of_tags(shared: Daemon, topic: str) -> None:
+    shared.ok("create", f"{topic}-starred")
+    assert shared.ok("ls", f"{topic}-st*", "--fields", "topic") == f"{topic}-starred\n".encode()
+
+
+def test_tail_from_behind_the_end_says_why_it_begins_anew(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    done = shared.run("tail", topic, "--from", "9")
+    assert done.stdout == b"x\n"
+    said = f"topics: {topic} ends at seq 1, before 9: it is read from its beginning\n"
+    assert done.stderr.decode() == f"gap {topic} 1-1 recreated\n{said}"
+
+
+def test_a_file_that_is_no_socket_is_not_taken_for_one_left_by_a_daemon(shared: Daemon) -> None:
+    done = shared.run("ls", "--socket", __file__)
+    assert done.returncode == 69
+    assert b"it is no socket (no_daemon)" in done.stderr
+
+
+def test_options_of_other_commands_lead_to_the_form_that_is_meant(shared: Daemon, topic: str) -> None:
+    for flag in ("json", "raw"):
+        assert shared.run("tail", topic, f"--{flag}").stderr.endswith(f"did you mean -o {flag}?\n".encode())
+    assert shared.run("queues").stderr.endswith(b"did you mean ls?\n")
+
+
+def test_no_context_is_said(shared: Daemon, tmp_path: Path) -> None:
+    done = shared.run("context", "ls", XDG_CONFIG_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.startswith(b"topics: there is no context; topics context set")

@@ -8,9 +8,9 @@ import tomllib
 
 import pytest
 
-from engine.errors import Code
+from engine.errors import WHEN, Code
 from engine.version import VERSION
-from scripts.docs import PAGES, ROUTE_ABOUT, WHEN, documented_routes
+from scripts.docs import PAGES, ROUTE_ABOUT, documented_routes
 from scripts.sample import events
 from tests.style.sources import ROOT, text, tracked
 

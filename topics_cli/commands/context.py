@@ -61,6 +61,9 @@ def _list(session: Session, contexts: dict[str, dict[str, str]], used: str) -> N
         objects = [{"name": name, "used": name == used, **place} for name, place in sorted(contexts.items())]
         show_objects(session, objects)
         return
+    if not contexts:
+        session.talk.note("topics: there is no context; topics context set NAME --socket PATH (or --url URL) makes one")
+        return
     heads = [Column("USED"), Column("NAME"), Column("WHERE"), Column("KEY FILE")]
     rows = [
         ["*" if name == used else "-", name, place.get("socket") or place.get("url", ""), place.get("key_file", "-")]

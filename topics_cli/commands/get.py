@@ -23,7 +23,7 @@ def get(session: Session, values: dict[str, Any]) -> int:
         session.out.form = "raw"
     render = Render(session.out, values, framing_of(values), many=False, default=NDJSON)
     code = exits.DONE
-    for seq in values["seq"]:
+    for seq in (seq for seqs in values["seq"] for seq in seqs):
         try:
             body = session.client.get(f"{topic_path(topic)}/records/{seq}").body
         except ApiError as error:

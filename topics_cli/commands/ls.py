@@ -25,7 +25,7 @@ _LIST_FIELDS = ("topic", "type", "count", "earliest_seq", "head_seq", "bytes", "
 
 def list_topics(session: Session, values: dict[str, Any]) -> int:
     """List topics: a line each in a pipe, a table on a terminal, page after page."""
-    prefix = values["prefix"] or ""
+    prefix = (values["prefix"] or "").removesuffix("*")
     show_list(
         session,
         "/v0/topics",

@@ -221,7 +221,7 @@ class Tail:
         while reader.pages:
             page = reader.pages.popleft()
             if page.gap is not None:
-                self._meet_gap(reader.topic, page.gap)
+                self._meet_gap(reader, page.gap)
                 reader.passed_seq = page.gap.resume_seq
             lines = self._before_until(reader, page)
             self._put(reader, lines)
@@ -260,7 +260,7 @@ class Tail:
             if isinstance(item, Gap):
                 if not lines:
                     items.popleft()
-                    self._meet_gap(reader.topic, item)
+                    self._meet_gap(reader, item)
                     passed_seq = done_seq
                 break
             items.popleft()
@@ -297,8 +297,14 @@ class Tail:
             self._session.stop.wait(self._session.out.watch, left_s)
             self._session.stop.check()
 
-    def _meet_gap(self, topic: str, gap: Gap) -> None:
-        self._session.talk.note(f"gap {topic} {gap.first}-{gap.last} {gap.reason}")
+    def _meet_gap(self, reader: Reader, gap: Gap) -> None:
+        topic, talk = reader.topic, self._session.talk
+        talk.note(f"gap {topic} {gap.first}-{gap.last} {gap.reason}")
+        if reader.passed_seq == self._values["from_seq"] > gap.last:
+            # Who has seen that seq has seen it of a topic that was dropped since; or it was mistyped.
+            talk.note(
+                f"topics: {topic} ends at seq {gap.last}, before {reader.passed_seq}: it is read from its beginning"
+            )
         self._render.gap(topic, gap.line)
         if self._values["fail_on_gap"]:
             raise _GapMet(topic, gap)
