@@ -93,7 +93,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_age_ms: int = 3_600_000
     """Age of its newest record at which it is although it is smaller (but not tiny); 0: never."""
     stop_checkpoint_bytes: int = 8 * MIB
-    """A stop in good order makes a checkpoint if more log than this would have to be read at the next start."""
+    """A stop in good order makes a checkpoint if more log than this would have to be read at the next start, or if
+    deliveries of jobs were counted in memory only."""
     cold_tier: bool = False
     """Whether there is a cold tier that old segments are moved to."""
     hot_retain_segments: int = 4

@@ -523,7 +523,8 @@ class Core(Reads):
         self.parking.clear(shutting_down())
         self.queues.shut()
         self._flush()
-        if self.keeper.problem is None and self.keeper.uncovered_bytes > self.settings.stop_checkpoint_bytes:
+        uncovered = self.keeper.uncovered_bytes > self.settings.stop_checkpoint_bytes or self.queues.uncovered
+        if self.keeper.problem is None and uncovered:
             self.keeper.run_now(self.fs, self.now, self._flush_all)
         self.ephemeral.release()
         self._flush()

@@ -58,6 +58,7 @@ class Host:
         "queue",
         "standing",
         "topic",
+        "uncovered",
         "waiters",
     )
 
@@ -77,6 +78,8 @@ class Host:
         """Moves to the dead letters that are staged and not applied."""
         self.blocked = False
         """Whether moves wait for the dead-letter topic, or for room in the log."""
+        self.uncovered = False
+        """Whether leases were given, or ended, of which neither the log nor a snapshot says."""
         self._now_ms = 0
 
     # -- what the machine asks (engine.queue.jobs) -----------------------------------------------------------------

@@ -98,6 +98,7 @@ def capture(slot: Slot, tip_lsn: int, roster: Roster, sealing: Sequence[Group] =
         image.size = sum(block.live_bytes for block in (*sealed, *loose))
     if slot.host is not None:
         image.queue = slot.host.queue.snapshot()
+        slot.host.uncovered = False
     note_places(image, slot, roster)
     image.segments = [
         entry_of(block.segment, block.live, block.live_bytes, block.known_tags)

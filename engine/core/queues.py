@@ -138,7 +138,14 @@ class Queues(QueueReads):
         if leased is not None:
             self._next_lease += len(leased.jobs)
             queue.apply(leased)
+            host.uncovered = True
         return leased
+
+    @property
+    def uncovered(self) -> bool:
+        """Whether the next start would know less of some job: deliveries were counted in memory only."""
+        hosts = (slot.host for slot in self._core.catalog.by_id.values() if slot.host is not None)
+        return any(host.uncovered and host.queue.is_known for host in hosts)
 
     @property
     def waited_for(self) -> bool:
@@ -415,6 +422,7 @@ class Queues(QueueReads):
         core = self._core
         if slot.config.durability is Durability.EPHEMERAL or not is_logged(event, slot.config.leases_durable):
             host.queue.apply(event)
+            host.uncovered = True
             if ticket is not None and answer is not None:
                 ticket.complete(answer())
             return True

@@ -99,6 +99,11 @@ class State:
         """Jobs that ever were."""
         return self.live + self.acked + self.dead_lettered + self.deleted + self.evicted + self.lost
 
+    @property
+    def is_known(self) -> bool:
+        """Whether more is known of some job than that it was written: a lease, a delay, deliveries."""
+        return bool(self._known)
+
     def counters(self, now: int) -> QueueCounters:
         """The counters, at `now`."""
         self.apply(TimePassed(now))
