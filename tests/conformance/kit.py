@@ -184,15 +184,6 @@ def _short(value: object) -> str:
     return text if len(text) <= 400 else f"{text[:300]} … {text[-80:]}"
 
 
-def until(condition: Callable[[], bool], what: str, within_s: float = 5.0) -> None:
-    """Wait for a condition that becomes true by itself; fail with `what` if it does not."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failed(f"not within {within_s} s: {what}")
-        time.sleep(0.01)
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A response, with its JSON."""

@@ -57,6 +57,7 @@ class Wire:
         self.sock = sock
         self.sock.settimeout(ANSWER_S)
         self.buffer = b""
+        self.among: set[Wire] = set()
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
@@ -118,6 +119,7 @@ class Wire:
 
     def close(self) -> None:
         self.sock.close()
+        self.among.discard(self)
 
     def __enter__(self) -> Wire:
         return self
@@ -156,6 +158,8 @@ class DaemonProcess:
     socket_path: str
     directory: Path
     arguments: list[str] = field(default_factory=list)
+    wires: set[Wire] = field(default_factory=set)
+    """Those that are open: what a test that failed has left is closed with the daemon, else later tests hear of it."""
 
     @property
     def pid(self) -> int:
@@ -173,7 +177,10 @@ class DaemonProcess:
             sock.connect(self.socket_path)
         else:
             sock = socket.create_connection(("127.0.0.1", self.port), ANSWER_S)
-        return Wire(sock)
+        wire = Wire(sock)
+        wire.among = self.wires
+        self.wires.add(wire)
+        return wire
 
     def ask(self, data: bytes, *, unix: bool = False, method: str = "GET") -> Answer:
         """One request on a connection of its own."""
@@ -266,6 +273,8 @@ def serving(
     try:
         yield daemon
     finally:
+        for wire in list(daemon.wires):
+            wire.close()
         if daemon.process.poll() is None:
             status = daemon.stop()
             log = daemon.log

@@ -12,22 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.kit import DaemonProcess, Wire, clean_environment, daemon_process, post, records_of, request, start
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def signalled(daemon: DaemonProcess, number: int = signal.SIGTERM) -> None:
@@ -36,7 +28,7 @@ def signalled(daemon: DaemonProcess, number: int = signal.SIGTERM) -> None:
     for _ in range(3):
         daemon.is_well()
     daemon.process.send_signal(number)
-    wait_until(lambda: '"stopping"' in daemon.log)
+    until(lambda: '"stopping"' in daemon.log)
 
 
 def run(*flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -276,7 +268,7 @@ def test_writes_under_way_at_a_stop_are_answered_or_not_there(tmp_path: Path) ->
 
     writer = threading.Thread(target=write_on)
     writer.start()
-    time.sleep(0.4)
+    until(lambda: len(acked) > 20 or not writer.is_alive())
     assert daemon.stop() == 0
     writer.join(10)
     again = start(tmp_path)
@@ -439,9 +431,9 @@ def test_a_sync_that_ends_while_the_daemon_stops_is_followed_by_the_last_one(tmp
     (tmp_path / "hang").touch()
     for _ in range(3):
         daemon.write("t", "x")
-        wait_until((tmp_path / "hangs").exists)
+        until((tmp_path / "hangs").exists)
     daemon.process.terminate()
-    wait_until(lambda: '"stopping"' in daemon.log)
+    until(lambda: '"stopping"' in daemon.log)
     time.sleep(0.3)  # until its threads are waited for; less is no harm, it only shows less
     (tmp_path / "hang").unlink()
     assert daemon.process.wait(30) == 0
@@ -483,3 +475,13 @@ def test_what_a_proxy_says_of_its_client_is_ignored() -> None:
         rebound = request("GET", "/v0/health", None, *headers).replace(b"Host: localhost", b"Host: evil.example", 1)
         assert daemon.ask(rebound).status == 421
         assert "203.0.113.9" not in daemon.log
+
+
+def test_a_connection_that_a_test_leaves_is_closed_with_its_daemon() -> None:
+    """Left to the collector of garbage, those of a test that failed made others fail, which know nothing of them."""
+    with daemon_process() as daemon:
+        left, closed = daemon.wire(), daemon.wire()
+        closed.close()
+        assert daemon.wires == {left}
+    assert left.sock.fileno() == -1
+    assert not daemon.wires

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tests.daemon.kit import (
     watch,
 )
 from tests.daemon.socket_kit import Raw, frame
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +46,6 @@ def gauge(daemon: DaemonProcess, name: str) -> float:
     return float(shown["metrics"][name]["series"][0]["value"])
 
 
-def soon(condition: Callable[[], bool], within_s: float = 30.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.05)
-
-
 def refuses(daemon: DaemonProcess) -> bool:
     return daemon.ask(post("/v0/topics/probe", {"records": [{"data": 1}]})).status == 429
 
@@ -61,11 +55,11 @@ def pressed(daemon: DaemonProcess, faults: Path) -> Iterator[None]:
     """A daemon that refuses writes, and takes them again at the end."""
     (faults / "pressed").touch()
     try:
-        soon(lambda: refuses(daemon))
+        until(lambda: refuses(daemon))
         yield
     finally:
         (faults / "pressed").unlink()
-        soon(lambda: not refuses(daemon))
+        until(lambda: not refuses(daemon))
 
 
 def test_new_writes_get_a_time_to_come_back_and_reads_go_on(daemon: DaemonProcess, faults: Path) -> None:
@@ -91,7 +85,7 @@ def test_new_writes_get_a_time_to_come_back_and_reads_go_on(daemon: DaemonProces
 
 
 def test_who_insists_is_served_and_sees_how_long_it_waited(daemon: DaemonProcess, faults: Path) -> None:
-    soon(lambda: "throttle_wait_ms" not in daemon.write("insists", 0)["performance"])
+    until(lambda: "throttle_wait_ms" not in daemon.write("insists", 0)["performance"])
     head = daemon.read("insists")["head_seq"]
     with pressed(daemon, faults):
         answer = daemon.write("insists", 1, disable_backpressure=True)
@@ -102,7 +96,7 @@ def test_who_insists_is_served_and_sees_how_long_it_waited(daemon: DaemonProcess
         assert some.status == 207
         assert some.json["topics"]["a"]["first_seq"] == 1
         assert some.json["topics"]["b"]["error"]["code"] == "throttled"
-    soon(lambda: "throttle_wait_ms" not in daemon.write("insists", 2)["performance"])
+    until(lambda: "throttle_wait_ms" not in daemon.write("insists", 2)["performance"])
 
 
 def test_negative_priorities_are_not_pushed_but_can_be_read(daemon: DaemonProcess, faults: Path) -> None:
@@ -265,7 +259,7 @@ def test_F69_who_sends_more_than_is_taken_up_is_refused_and_others_are_served() 
         assert flood.waits
         polite.close()
         flood.close()
-        soon(lambda: not refuses(running))
-        soon(lambda: gauge(running, "topics_pressure") < 0.5)
+        until(lambda: not refuses(running))
+        until(lambda: gauge(running, "topics_pressure") < 0.5)
         head = running.read("t", from_seq=0, limit=1)["head_seq"]
         assert head >= 1 + 20 * flood.acked, "what was acked is there"

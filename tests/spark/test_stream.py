@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from tests.cli.support import Daemon
 from tests.extras import extra
+from tests.waiting import until
 
 extra("pyarrow")
 extra("pyspark", "spark")
@@ -35,13 +35,6 @@ def write(daemon: Daemon, topic: str, first: int, count: int) -> None:
 def stored(daemon: Daemon, topic: str) -> list[dict[str, Any]]:
     found = daemon.ok("tail", topic, "--from", "0", "-o", "ndjson")
     return [json.loads(line) for line in found.splitlines()]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    over = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < over, "it did not come to it"
-        time.sleep(0.1)
 
 
 def ended(start: Callable[[], Any]) -> None:
@@ -80,7 +73,7 @@ def test_each_record_is_delivered_once_over_stops_and_restarts(spark: Any, daemo
     write(daemon, "flow", 0, 15_000)
     query = Query(spark, daemon, "flow", tmp_path, maxRowsPerTrigger="4000")
     running = query.writer.start()
-    until(lambda: running.lastProgress is not None or running.exception() is not None)
+    until(lambda: running.lastProgress is not None or running.exception() is not None, within_s=PATIENCE_S)
     assert running.exception() is None
     running.stop()
     write(daemon, "flow", 15_000, 5_000)
