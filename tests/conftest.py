@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from engine import scan
@@ -34,6 +35,11 @@ def _is_here(host: Any) -> bool:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is below a shell that runs in the background, and so would the programs have it that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# No example has a deadline: on a busy machine one of 0.2 ms took half a second.
+settings.register_profile("topics", deadline=None)
+settings.load_profile("topics")
 
 
 class _LoopbackSocket(socket.socket):
