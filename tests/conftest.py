@@ -102,6 +102,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 LONGEST = (
     "tests/spark",
+    "tests/spark/test_submit.py",
+    "tests/spark/test_java.py",
     "tests/lake/test_compact.py",
     "tests/objects/test_compact.py",
     "tests/sim/test_crashes.py",
@@ -128,15 +130,16 @@ LONGEST = (
     "tests/queue/test_model.py",
     "tests/core/test_checkpoint_lives.py",
 )
-"""What would else be left alone at the end, the dearest first; all other files follow by their number of tests."""
+"""What would else be left alone at the end, the dearest first; all other files follow by their number of tests.
+Of Spark's, those have a line of their own that start every JVM themselves."""
 
 
 class _ByRoom(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """A worker takes a file whole, and the tests of Spark as one: they share a JVM, and two would cost a minute."""
+    """A worker takes a file whole, and those that share a JVM with Spark as one: two would cost a minute."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "tests/spark" if file.startswith("tests/spark/") else file
+        return "tests/spark" if file.startswith("tests/spark/") and file not in LONGEST else file
 
     def _assign_work_unit(self, node: Any) -> None:
         """The first of `LONGEST` that nobody has, before all others."""
