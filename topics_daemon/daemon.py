@@ -47,6 +47,7 @@ from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.shares import Shares
+from topics_daemon.untaken import Untaken
 from topics_daemon.worker import Worker
 from topics_objects.place import parse_prices, tier_at
 
@@ -171,6 +172,7 @@ class Daemon:
         """For handlers too."""
         self.sessions = Sessions(self)
         self.shares = Shares(self)
+        self.untaken = Untaken(log)
         self.turn_due = self._turning = self._reads_due = False
         self._window_s = 0.0
         """How long a turn waits for more requests to join it, while the daemon is pressed."""
@@ -182,7 +184,6 @@ class Daemon:
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._keeping: Keeping | None = None
-        self._data_dir = os.path.abspath(config["data_dir"])
         self._routing: Routing | None = None
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
@@ -233,8 +234,10 @@ class Daemon:
         self.log.warning("connection refused", limit=limit, max=maximum, peer=peer)
         return Unavailable(Code.THROTTLED, "too many connections; try again", {"limit": limit, "max": maximum})
 
-    def dismiss(self, peer: str) -> None:
+    def dismiss(self, connection: Link, peer: str) -> None:
         """A connection from an address has ended; "" stands for one that was turned away."""
+        self.connections.discard(connection)
+        self.untaken.forget(connection)
         if not peer:
             self.turned_away -= 1
             return
@@ -279,7 +282,7 @@ class Daemon:
         self.readers = Readers(self, fs, tiered or fs)
         self._keeping = Keeping(self, core, fs)
         self._routing = Routing(self, core)
-        self.exports = Exports(self, core, self._data_dir)
+        self.exports = Exports(self, core, os.path.abspath(self.config["data_dir"]))
         self._moving = Moving(self, core, tiered) if tiered is not None else None
         self.handovers = Handovers(self, core, fs, tiered)
         self.serving = True

@@ -207,6 +207,10 @@ class Link(Joins, Protocol):
         """Close at once, and drop what the other side has not taken."""
         ...
 
+    def unsent(self) -> int:
+        """Bytes of answers that were written, and not taken yet."""
+        ...
+
 
 class Exchange:
     """A request whose answer is not there yet: it holds its place in the order of answers."""

@@ -179,8 +179,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = CLOSED
         self.fast = False
-        self.daemon.connections.discard(self)
-        self.daemon.dismiss(self.peer)
+        self.daemon.dismiss(self, self.peer)
         self._forget_body()
         if self.stream is not None:
             self.stream.gone()
@@ -197,6 +196,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
+        self.daemon.untaken.forget(self)
         if self.stream is not None:
             self.stream.resume()
         elif self.phase < STREAM:
@@ -267,13 +267,7 @@ class Connection(asyncio.Protocol):
             self._close()
             return
         stuck = self.phase is WAIT or (self.phase is HEAD and not self._may_start())
-        if (stuck or self.in_line) and len(self._inbuf) > INBUF_BYTES_MAX:
-            if self.reading:
-                self.reading = False
-                self.transport.pause_reading()
-        elif not self.reading:
-            self.reading = True
-            self.transport.resume_reading()
+        self.read(not (stuck or self.in_line) or len(self._inbuf) <= INBUF_BYTES_MAX)
         self.fast = self.phase is HEAD and not self._inbuf and not self.pending and not self.paused
 
     def _take_head(self) -> bool:
@@ -418,11 +412,18 @@ class Connection(asyncio.Protocol):
         if self.pending:
             Exchange(self, head, started_ns, counted=False).finish(answer)
             return
-        self.transport.write(answer)
+        self._give(answer)
         if not head.keep_alive or daemon.draining:
             self._close()
 
     # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _give(self, answer: bytes) -> None:
+        """Write an answer. One that is not taken at once is in memory as a whole until its last byte is."""
+        self.transport.write(answer)
+        if self.paused:
+            self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=0)
+            self.daemon.untaken.note(self, max(len(answer), self.unsent()))
 
     def settle(self) -> None:
         """An exchange has its answer: let go what may leave, joined with what else this tick brings.
@@ -434,7 +435,7 @@ class Connection(asyncio.Protocol):
         if len(pending) == 1 and self.phase is HEAD and not self._inbuf and self.reading and not self._eof:
             # The usual case by far: one request, one answer, nothing else.
             exchange = pending.popleft()
-            self.transport.write(exchange.answer or b"")
+            self._give(exchange.answer or b"")
             if exchange.last or self.daemon.draining:
                 self._close()
             else:
@@ -461,7 +462,7 @@ class Connection(asyncio.Protocol):
             last = exchange.last
         if self.phase is CLOSED or not answers:
             return
-        self.transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        self._give(answers[0] if len(answers) == 1 else b"".join(answers))
         if self.phase is LINGER:
             if last:
                 self._linger()
@@ -526,13 +527,13 @@ class Connection(asyncio.Protocol):
         self.transport.write(CONTINUE)
 
     def read(self, more: bool) -> None:
-        """Go on reading what the other side sends to a stream, or stop."""
+        """Go on reading what the other side sends, or stop."""
         if self.reading is not more and not self.transport.is_closing():
             self.reading = more
             (self.transport.resume_reading if more else self.transport.pause_reading)()
 
     def unsent(self) -> int:
-        """Bytes of a stream that were written, and not taken yet."""
+        """Bytes that were written, and not taken yet."""
         return self.transport.get_write_buffer_size()
 
     def end(self) -> None:

@@ -32,6 +32,7 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from engine.errors import Code, TopicsError, Unavailable
+from topics_daemon.exchange import AHEAD_BYTES
 from topics_daemon.head import parse
 from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
 from topics_daemon.http2_head import Fields, as_head
@@ -151,8 +152,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing_s = self.daemon.loop.time()
-        self.daemon.connections.discard(self)
-        self.daemon.dismiss(self._peer)
+        self.daemon.dismiss(self, self._peer)
         for request in list(self.requests.values()):
             request.close()
 
@@ -378,6 +378,7 @@ class Connection(asyncio.Protocol):
         try:
             self._settle()
             self._send()
+            self._count_untaken()
         except Exception as error:  # noqa: BLE001  # a bug costs one connection, not the daemon
             self.daemon.internal_error(error)
             self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
@@ -425,6 +426,16 @@ class Connection(asyncio.Protocol):
         if batch:
             self.transport.write(bytes(batch))
         self._settle_reading()
+
+    def _count_untaken(self) -> None:
+        if self.out_bytes > AHEAD_BYTES:
+            self.daemon.untaken.note(self, self.unsent())
+        else:
+            self.daemon.untaken.forget(self)
+
+    def unsent(self) -> int:
+        """Bytes of answers that wait to be taken; those of streams are counted by the pump."""
+        return sum(request.out_bytes for request in self.requests.values() if request.stream is None)
 
     def _look_at_all(self) -> None:
         """Windows have changed: who has something to send may be able to."""

@@ -282,7 +282,9 @@ class Request:
         """Take at most `most` bytes of what waits to be sent."""
         first = self._out[0]
         if len(first) > most:
-            piece, self._out[0] = first[:most], first[most:]
+            piece, rest = first[:most], first[most:]
+            # A view keeps all of an answer in memory: once half is taken, the rest is one of its own.
+            self._out[0] = memoryview(bytes(rest)) if len(rest) * 2 < memoryview(first.obj).nbytes else rest
         else:
             piece = self._out.popleft()
         self.out_bytes -= len(piece)

@@ -27,14 +27,12 @@ from topics_daemon.config import Config, Mistakes
 from topics_daemon.log import Log
 
 BACKLOG: Final = 1024
-LINGER_S: Final = 3.0
-"""How long what is still coming in is dropped before the connection closes, so that the answer can be read."""
-TURNED_AWAY_MAX: Final = 16
-"""Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
 SOCKET_PATH_BYTES_MAX: Final = 107
 """What fits into sockaddr_un, with its final NUL."""
-
-
+LINGER_S: Final = 3.0
+"""How long what is still coming in is dropped before a connection closes, so that the last words can be read."""
+TURNED_AWAY_MAX: Final = 16
+"""Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
 NO_LINGER: Final = struct.pack("ii", 1, 0)
 """SO_LINGER that makes a close drop what is unsent: the kernel would keep megabytes for a reader that takes none."""
 
