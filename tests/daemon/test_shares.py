@@ -206,7 +206,7 @@ def large(topic: str) -> bytes:
 
 
 def test_a_lone_write_is_answered_amid_those_that_another_has_sent_at_once(daemon: DaemonProcess) -> None:
-    count = 25
+    count = 150  # several times what a slice of one that is alone takes
     with daemon.wire() as bulk, daemon.wire() as lone:
         for wire in (bulk, lone):
             wire.send(post("/v0/topics/t", {"records": [{"data": 0}]}))
@@ -221,7 +221,7 @@ def test_a_lone_write_is_answered_amid_those_that_another_has_sent_at_once(daemo
         answers = [bulk.answer() for _ in range(count)]
     assert {answer.status for answer in answers} == {200}
     assert answers[-1].json["last_seq"] == count * BATCH + 3
-    assert seq <= 10 * BATCH, "it waited for what another had sent"
+    assert seq <= count // 2 * BATCH, "it waited for what another had sent"
 
 
 def test_order_holds_for_what_stands_in_line(daemon: DaemonProcess) -> None:
