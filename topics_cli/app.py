@@ -75,8 +75,9 @@ def run(command: Command, values: dict[str, Any]) -> int:
     session = Session(values)
     session.stop.install()
     try:
-        code = command.load()(session, values)
-        session.out.flush()
+        with session.understood():
+            code = command.load()(session, values)
+            session.out.flush()
         return code
     except Failure as failure:
         return _with_output(session, session.report(failure))

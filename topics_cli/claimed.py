@@ -10,22 +10,30 @@ from __future__ import annotations
 import os
 
 from topics_cli.cut import number
-from topics_cli.exits import Failure
+from topics_cli.exits import BadAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 _LIST = b'"claimed":['
-_NEXT = b'},{"$seq":'
+_FIRST = b'{"$seq":'
+_NEXT = b"}," + _FIRST
 
 
 def claimed_lines(body: bytes) -> list[bytes]:
     """The entries of an answer to a claim, each as it stands."""
+    lines = _cut(body)
+    if not all(line.startswith(_FIRST) for line in lines):
+        raise BadAnswer("a claim whose jobs are none")
+    return lines
+
+
+def _cut(body: bytes) -> list[bytes]:
     begin = body.find(_LIST)
     count = _count(body)
     if begin < 0 or count is None:
-        raise Failure("the daemon's answer to a claim has no jobs", "bad_answer", "")
+        raise BadAnswer("a claim without its jobs")
     if not count:
         return []
     begin += len(_LIST)
@@ -35,9 +43,7 @@ def claimed_lines(body: bytes) -> list[bytes]:
         # What divides the entries stands in somebody's data as well: now it takes a parser.
         return _parsed(body)
     last = len(pieces) - 1
-    return [
-        (b'{"$seq":' if place else b"") + piece + (b"}" if place < last else b"") for place, piece in enumerate(pieces)
-    ]
+    return [(_FIRST if place else b"") + piece + (b"}" if place < last else b"") for place, piece in enumerate(pieces)]
 
 
 def _count(body: bytes) -> int | None:

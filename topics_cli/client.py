@@ -6,6 +6,10 @@ idempotency key. Where nobody takes a connection there is nothing to wait for, u
 `--retry-for` was given.
 
 `Call` is one request on its way, to be stepped beside other work; `Client.call` waits for one.
+
+Whoever answers may be anything, and our answers are taken apart without a look at each member first. So an answer that
+cannot be JSON of ours is refused as it comes (`Call`), and whatever goes wrong while one is taken apart is the fault of
+who gave it (`Understood`): `BadAnswer`, either way.
 """
 
 from __future__ import annotations
@@ -15,12 +19,15 @@ import os
 import time
 
 from topics_cli import exits
-from topics_cli.exits import ApiError, Failure, NoDaemon
+from topics_cli.exits import ApiError, BadAnswer, Failure, NoDaemon
 from topics_cli.where import is_socket
 from topics_cli.wire import Answer, Channel, Lost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from topics_cli.signals import Stop
     from topics_cli.talk import Talk
     from topics_cli.where import Where
@@ -134,7 +141,13 @@ class Call:
         self._client.was_answered = True
         if answer.status >= 400:
             raise api_error(answer)
+        self._check(answer.body)
         return answer
+
+    def _check(self, body: bytes) -> None:
+        """Refuse what is no answer of a daemon, as far as that costs nothing: all are objects, and hold no raw ESC."""
+        if not body.startswith(b"{") or b"\x1b" in body:
+            raise BadAnswer("not JSON" if body else "an empty body", self._client.where.label)
 
     def _send(self) -> None:
         linger = ANSWER_S_MAX + self.request.lingers_s if self._client.was_answered else CONNECT_S_MAX + ANSWER_S_MAX
@@ -280,6 +293,53 @@ class Client:
         return NoDaemon(f"no daemon at {label} ({self.where.why}): {lost.why}", start)
 
 
+_MISREADINGS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What Python raises where a value is not what it was taken for."""
+
+
+class Understood:
+    """Around what takes answers of a daemon apart: that one is not what was asked for is a failure like any other.
+
+    Before anything was answered, such an error is our own. Afterwards it may be, too: so its place is said.
+    """
+
+    __slots__ = ("_maybe_client",)
+
+    def __init__(self, maybe_client: Callable[[], Client | None]) -> None:
+        self._maybe_client = maybe_client
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        client = self._maybe_client()
+        if client is None or not client.was_answered:
+            return
+        if isinstance(error, BadAnswer) and not error.label:
+            raise BadAnswer(error.why, client.where.label) from error
+        if isinstance(error, _MISREADINGS) and not _is_of_an_argument(error):
+            raise BadAnswer(_misread(error, trace), client.where.label) from error
+
+
+def _is_of_an_argument(error: BaseException) -> bool:
+    """Whether bytes of the command line that are no text were to be text."""
+    return isinstance(error, UnicodeEncodeError) and "\udc80" <= error.object[error.start] <= "\udcff"
+
+
+def _misread(error: BaseException, trace: TracebackType | None) -> str:
+    """What was wrong with an answer, in words of ours."""
+    name = type(error).__name__
+    if name in ("JSONDecodeError", "NotJson", "UnicodeDecodeError"):
+        return "not JSON"
+    place = ""
+    while trace is not None:
+        frame = trace.tb_frame
+        if str(frame.f_globals.get("__name__")).startswith("topics_cli"):
+            place = f" in {frame.f_globals['__name__']}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"JSON of another shape ({name}{place})"
+
+
 _EXITS = {401: exits.NOT_ALLOWED, 403: exits.NOT_ALLOWED, 429: exits.TRY_AGAIN, 503: exits.TRY_AGAIN}
 _CODE_HINTS = {
     "topic_full": "raise its caps (topics set), delete records, or let it evict: topics set T discard=old",
@@ -310,7 +370,7 @@ def api_error(answer: Answer) -> ApiError:
             earliest, head = error["detail"]["earliest_seq"], error["detail"]["head_seq"]
             holds = f"the topic holds seqs {earliest} to {head}"
             seqs = holds if earliest <= head else f"the topic holds nothing; the next seq is {head + 1}"
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         pass
     exit_code = _EXITS.get(answer.status, exits.FAILED)
     hint = seqs or _CODE_HINTS.get(code) or _HINTS.get(answer.status, "")

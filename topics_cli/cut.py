@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from _json import encode_basestring, scanstring
 
+from topics_cli.exits import BadAnswer
+
 _DATA = b'"data":'
 _QUOTE = 0x22
 _META = b',"meta":{'
@@ -28,6 +30,14 @@ def number(body: bytes, field: str) -> int | None:
     while body[end : end + 1].isdigit():
         end += 1
     return int(body[at:end]) if end > at else None
+
+
+def told(body: bytes, field: str) -> int:
+    """The number that an answer has to give; raises `BadAnswer` when it does not."""
+    found = number(body, field)
+    if found is None:
+        raise BadAnswer(f"no {field}")
+    return found
 
 
 def seq_of(line: bytes) -> int:

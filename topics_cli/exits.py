@@ -2,7 +2,8 @@
 
     Failure             something was refused or failed: what, a code, what to do next, an exit code
     ├── ApiError        the daemon answered with an error; carries the body that it sent
-    └── NoDaemon        nobody answered where the daemon should be
+    ├── NoDaemon        nobody answered where the daemon should be
+    └── BadAnswer       something else answered there
     Stopped             SIGINT or SIGTERM; carries the signal
     OutputClosed        whoever read our output is gone; the end is silent
 
@@ -67,6 +68,18 @@ class NoDaemon(Failure):
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what, "no_daemon", hint, NO_DAEMON)
+
+
+class BadAnswer(Failure):
+    """What answers is no daemon of ours: no JSON, or not what was asked for. `why` is our text, never the peer's."""
+
+    def __init__(self, why: str, label: str = "") -> None:
+        hint = "is that topicsd? topics status says which place is used, and why"
+        what = f"{label or 'the daemon'} answered what topicsd would not: {why}"
+        super().__init__(what, "bad_answer", hint, NO_DAEMON)
+        self.why = why
+        self.label = label
+        """Who answered, "" where that was not known."""
 
 
 class ApiError(Failure):

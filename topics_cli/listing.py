@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from topics_cli.client import quote
+from topics_cli.exits import BadAnswer
 from topics_cli.output import API_FORMS, JSON, NDJSON, RAW
 from topics_cli.session import Session
 
@@ -30,10 +31,12 @@ def pages(session: Session, target: str, prefix: str = "") -> Iterator[bytes]:
     while True:
         query = f"?page_size={PAGE}" + (f"&prefix={quote(prefix)}" if prefix else "")
         body = session.client.get(target + query + (f"&cursor={quote(cursor)}" if cursor else "")).body
-        yield body
         import json
 
-        cursor = json.loads(body).get("next_cursor", "")
+        before, cursor = cursor, json.loads(body).get("next_cursor", "")
+        if cursor and cursor == before:
+            raise BadAnswer("a list that does not end")
+        yield body
         if not cursor:
             return
         session.stop.check()
@@ -58,7 +61,10 @@ def show_list(
         if form in (JSON, RAW):
             session.out.document(body)
             continue
-        for entry in json.loads(body)[key]:
+        entries = json.loads(body)[key]
+        if not isinstance(entries, list):
+            raise BadAnswer("no list")
+        for entry in entries:
             if form == NDJSON:
                 session.out.line(json.dumps(entry, ensure_ascii=False, separators=(",", ":")))
             else:

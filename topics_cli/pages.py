@@ -12,8 +12,8 @@ from __future__ import annotations
 from _json import encode_basestring
 
 from topics_cli.client import JSON, NDJSON, Call, Client, Request, topic_path
-from topics_cli.cut import number
-from topics_cli.exits import Failure
+from topics_cli.cut import number, told
+from topics_cli.exits import BadAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,12 +87,9 @@ class Page:
     def __init__(self, gap: Gap | None, lines: list[bytes], end: bytes) -> None:
         self.gap = gap
         self.lines = lines
-        next_from, head = number(end, "next_from_seq"), number(end, "head_seq")
-        if next_from is None or head is None:
-            raise Failure("the daemon's answer to a read has no end", "bad_answer", "")
-        self.next_from_seq = next_from
-        self.head_seq = head
-        self.caught_up = next_from >= head
+        self.next_from_seq = told(end, "next_from_seq")
+        self.head_seq = told(end, "head_seq")
+        self.caught_up = self.next_from_seq >= self.head_seq
 
 
 class Reader:
@@ -212,7 +209,7 @@ def read_page(body: bytes) -> tuple[Page, int | None]:
     start = body.rfind(b"\n", 0, len(body) - 1) + 1
     end = body[start:]
     if not end.startswith(b'{"$page":'):
-        raise Failure("the daemon's answer to a read has no $page line", "bad_answer", "")
+        raise BadAnswer("a page without its $page line")
     lines = body[: start - 1].split(b"\n") if start else []
     gap = None
     if lines and lines[0].startswith(b'{"$tombstone":'):
@@ -239,8 +236,8 @@ def last_from_seq(client: Client, topic: str, wanted: Wanted, count: int, is_fil
     Where seqs are dense that is arithmetic; else the topic is searched backwards, in growing windows.
     """
     state = client.get(topic_path(topic) + "?touch=false").body
-    head, earliest = number(state, "head_seq") or 0, number(state, "earliest_seq") or 0
-    epoch, live = number(state, "epoch") or 0, number(state, "count") or 0
+    head, earliest = told(state, "head_seq"), told(state, "earliest_seq")
+    epoch, live = told(state, "epoch"), told(state, "count")
     floor = earliest - 1
     if count == 0:
         return head, epoch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topics_cli import exits
-from topics_cli.client import Client
+from topics_cli.client import Client, Understood
 from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.output import Out
 from topics_cli.signals import Stop
@@ -39,6 +39,10 @@ class Session:
             key = find_key(self._values.get("key_file"), where)
             self._client = Client(where, key, self._values.get("retry_for"), self.stop, self.talk)
         return self._client
+
+    def understood(self) -> Understood:
+        """What is taken apart in here are answers: see there."""
+        return Understood(lambda: self._client)
 
     def where(self) -> Where:
         """Where the daemon should be."""

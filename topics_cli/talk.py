@@ -84,7 +84,10 @@ class Talk:
     def say(self, text: str) -> None:
         """One line, always."""
         self.clear()
-        line = for_terminal(text) if self.is_terminal else text.encode("utf-8", "surrogateescape")
+        try:
+            line = for_terminal(text) if self.is_terminal else text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            line = text.encode("utf-8", "backslashreplace")  # half a character, in an error that a daemon told
         _write(line + b"\n")
 
     def note(self, text: str) -> None:

@@ -116,16 +116,8 @@ class Worker:
     def run(self) -> int:
         """Work until there is a reason to stop; returns the exit code."""
         try:
-            while True:
-                self._look_at_signals()
-                self._reap()
-                self._step_jobs()
-                self._step_settle()
-                self._start_pending()
-                self._end_the_late()
-                if self._draining and self._has_drained():
-                    break
-                self._rest()
+            with self._session.understood():
+                self._work_on()
         except Failure:
             self._end_all()
             raise
@@ -134,6 +126,18 @@ class Worker:
             self._source.close()
             self._settle_channel.close()
         return self._exit_code()
+
+    def _work_on(self) -> None:
+        while True:
+            self._look_at_signals()
+            self._reap()
+            self._step_jobs()
+            self._step_settle()
+            self._start_pending()
+            self._end_the_late()
+            if self._draining and self._has_drained():
+                break
+            self._rest()
 
     def _has_drained(self) -> bool:
         """Whether nothing runs, all has been told, and no more jobs can come."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from topics_cli import exits
 from topics_cli.ask import agreed
 from topics_cli.client import topic_path
-from topics_cli.exits import ApiError, usage
+from topics_cli.exits import ApiError, BadAnswer, usage
 from topics_cli.listing import Column, cell, show_list
 from topics_cli.output import API_FORMS
 from topics_cli.screen import show_pairs
@@ -98,6 +98,8 @@ def _create(session: Session, target: str, name: str, seq: int, *, is_dry: bool)
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:
+    if "seq" not in entry:
+        raise BadAnswer("no cursor")
     updated = entry.get("updated_ts")
     shown = "-" if updated is None else show_time(updated)
     return [*(cell(entry.get(name)) for name in ("name", "seq", "lag", "epoch")), shown]

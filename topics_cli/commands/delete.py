@@ -8,7 +8,7 @@ from typing import Any
 from topics_cli import exits
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
-from topics_cli.cut import number, seq_of
+from topics_cli.cut import seq_of, told
 from topics_cli.exits import usage
 from topics_cli.output import API_FORMS
 from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
@@ -41,7 +41,7 @@ def delete(session: Session, values: dict[str, Any]) -> int:
         request = session.client.request("POST", topic_path(topic) + "/delete", json.dumps(body).encode())
         answer = session.client.call(request).body
         session.warn(answer)
-        deleted += number(answer, "deleted") or 0
+        deleted += told(answer, "deleted")
         if session.out.form in API_FORMS:
             session.out.document(answer)
     if session.out.form not in API_FORMS:
@@ -86,8 +86,8 @@ def _count(session: Session, topic: str, selector: dict[str, Any]) -> int:
     """How many live records the selector means now."""
     client = session.client
     state = client.get(topic_path(topic) + "?touch=false").body
-    head = number(state, "head_seq") or 0
-    earliest = number(state, "earliest_seq") or 0
+    head = told(state, "head_seq")
+    earliest = told(state, "earliest_seq")
     seqs = set(selector["seqs"]) if "seqs" in selector else None
     end = min(head, selector.get("before_seq", head + 1) - 1)
     begin = earliest - 1

@@ -6,7 +6,7 @@ from _json import encode_basestring
 
 from topics_cli import exits
 from topics_cli.client import JSON, NDJSON, topic_path
-from topics_cli.cut import bare_data, number, texts
+from topics_cli.cut import bare_data, texts, told
 from topics_cli.exits import usage
 from topics_cli.framing import LINE, frame
 from topics_cli.pages import WAIT_MS, read_page
@@ -92,4 +92,4 @@ def _show(session: Session, topic: str, form: str, body: bytes) -> int:
 def _ends(body: bytes) -> tuple[int, int]:
     """Where a page ended, and the head."""
     at = max(body.rfind(b'"next_from_seq":'), 0)
-    return number(body[at:], "next_from_seq") or 0, number(body[at:], "head_seq") or 0
+    return told(body[at:], "next_from_seq"), told(body[at:], "head_seq")

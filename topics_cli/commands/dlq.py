@@ -13,8 +13,8 @@ from typing import Any
 from topics_cli import exits
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
-from topics_cli.cut import number, seq_of, text_of
-from topics_cli.exits import ApiError, Failure, usage
+from topics_cli.cut import seq_of, text_of, told
+from topics_cli.exits import ApiError, usage
 from topics_cli.framing import LINE, frame
 from topics_cli.listing import Column
 from topics_cli.output import JSON, NDJSON, RAW
@@ -245,10 +245,7 @@ def _post(session: Session, box: Box, verb: str, body: dict[str, Any], done: str
     session.warn(answer)
     if session.out.form in (NDJSON, RAW, JSON):
         session.out.document(answer)
-    count = number(answer, done)
-    if count is None:
-        raise Failure(f"the daemon's answer does not say how many were {done}", "bad_answer", "")
-    return count
+    return told(answer, done)
 
 
 def _ended(step: dict[str, Any]) -> str:

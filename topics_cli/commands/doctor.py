@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from engine.version import VERSION
 from topics_cli import exits
-from topics_cli.commands.status import readiness
+from topics_cli.commands.status import health_of, readiness
 from topics_cli.exits import Failure, usage
 from topics_cli.findings import brief_size
 from topics_cli.listing import Column
@@ -59,17 +59,18 @@ def doctor(session: Session, values: dict[str, Any]) -> int:
     checks = [Check("place", WELL, f"{where.label} ({where.why})")]
     failure = None
     try:
-        checks += _daemon(session)
-        reading = take(session)
+        with session.understood():
+            checks += _daemon(session)
+            reading = take(session)
+            looked = [
+                look(reading) for look in (_code, _log, _sync, _disk, _checkpoint, _damage, _loop, _files, _clock)
+            ]
     except Failure as caught:
         failure = caught
         checks.append(Check("daemon" if len(checks) == 1 else "metrics", WRONG, caught.what, caught.hint))
-    checks += _place(where)
-    if reading is None:
         names = ("code", "log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
-        checks += [Check(name, SKIPPED, "the metrics could not be read") for name in names]
-    else:
-        checks += [look(reading) for look in (_code, _log, _sync, _disk, _checkpoint, _damage, _loop, _files, _clock)]
+        looked = [Check(name, SKIPPED, "the metrics could not be read") for name in names]
+    checks += _place(where) + looked
     _show(session, checks)
     session.out.flush()
     if values["bundle"]:
@@ -86,8 +87,8 @@ def doctor(session: Session, values: dict[str, Any]) -> int:
 def _daemon(session: Session) -> list[Check]:
     """Who answers there, and whether it is ready. Raises `Failure` when nobody does."""
     session.client.retry_for_ms = 0
-    health = json.loads(session.client.get("/v0/health").body)
-    version = str(health.get("version", "?"))
+    health = health_of(session)
+    version = health["version"]
     up = show_duration(int(health.get("uptime_ms", 0)))
     checks = [Check("daemon", WELL, f"version {version}, up {up}")]
     if version != VERSION:

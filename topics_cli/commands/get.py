@@ -5,7 +5,7 @@ from __future__ import annotations
 from topics_cli import exits
 from topics_cli.client import topic_path
 from topics_cli.cut import end_of, seq_of
-from topics_cli.exits import ApiError
+from topics_cli.exits import ApiError, BadAnswer
 from topics_cli.framing import framing_of
 from topics_cli.output import NDJSON
 from topics_cli.render import Render
@@ -33,6 +33,8 @@ def get(session: Session, values: dict[str, Any]) -> int:
             session.out.flush()
             session.report(error)
             continue
+        if not body.startswith(b'{"$seq":%d,' % seq):
+            raise BadAnswer(f"not record {seq}")
         line = _record_line(body)
         if session.out.form == "raw":
             at = line.index(b'"data":') + 7

@@ -8,7 +8,7 @@ from typing import Any, Final
 from topics_cli import exits
 from topics_cli.ask import agreed
 from topics_cli.client import quote
-from topics_cli.exits import ApiError, Failure, usage
+from topics_cli.exits import ApiError, BadAnswer, Failure, usage
 from topics_cli.listing import Column, cell, show_list
 from topics_cli.output import API_FORMS
 from topics_cli.screen import show_pairs
@@ -112,10 +112,12 @@ def _definition(values: dict[str, Any], there: dict[str, Any]) -> dict[str, Any]
 
 
 def _show(session: Session, body: bytes) -> None:
+    state = json.loads(body)
     if session.out.form in API_FORMS:
         session.out.document(body)
         return
-    state = json.loads(body)
+    if "source" not in state:
+        raise BadAnswer("no router")
     shown = [(key, json.dumps(value) if isinstance(value, list) else cell(value)) for key, value in state.items()]
     show_pairs(session, [pair for pair in shown if pair[0] != "performance"])
 

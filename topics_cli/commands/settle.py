@@ -13,7 +13,7 @@ from _json import encode_basestring
 from topics_cli import exits
 from topics_cli.claimed import holder
 from topics_cli.client import topic_path
-from topics_cli.cut import number
+from topics_cli.cut import told
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import LINE, Cutter
 from topics_cli.output import API_FORMS
@@ -73,7 +73,7 @@ def _settle(session: Session, values: dict[str, Any], verb: str, done: str, more
         answer = session.client.call(request).body
         session.warn(answer)
         why = skipped_of(answer)
-        count += number(answer, done) or 0 if verb != "extend" else len(leases) - len(why)
+        count += told(answer, done) if verb != "extend" else len(leases) - len(why)
         skipped += len(why)
         for seq, reason in why:
             session.talk.say(f"topics: {queue} {seq} was not {done}: {reason} (skipped)")
@@ -101,7 +101,7 @@ def skipped_of(answer: bytes) -> list[tuple[int, str]]:
     whole = json.loads(answer)
     detail = whole.get("skipped_detail") or []
     found = []
-    for place, seq in enumerate(whole.get("skipped") or []):
+    for place, seq in enumerate(whole["skipped"]):
         reason = detail.get(str(seq)) if isinstance(detail, dict) else detail[place] if place < len(detail) else None
         if isinstance(reason, dict):
             reason = reason.get("detail")

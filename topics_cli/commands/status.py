@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from engine.version import VERSION
 from topics_cli import exits
-from topics_cli.exits import ApiError, Failure
+from topics_cli.exits import ApiError, BadAnswer, Failure
 from topics_cli.findings import brief_size
 from topics_cli.output import API_FORMS
 from topics_cli.screen import counted, show_pairs
@@ -32,16 +32,18 @@ def status(session: Session, values: dict[str, Any]) -> int:
         return watch(session, values["interval"])
     where = session.where()
     try:
-        health = json.loads(session.client.get("/v0/health").body)
-        ready, code = readiness(session)
+        with session.understood():
+            health = health_of(session)
+            ready, code = readiness(session)
     except Failure as failure:
         if session.out.form not in ("json", "ndjson"):
-            show_pairs(session, [("where", where.label), ("why there", where.why), ("daemon", "does not answer")])
+            state = "is none" if isinstance(failure, BadAnswer) else "does not answer"
+            show_pairs(session, [("where", where.label), ("why there", where.why), ("daemon", state)])
         session.out.flush()
         return session.report(failure)
     if session.out.form in API_FORMS:
         place = {"where": where.label, "why": where.why}
-        both = {"client": VERSION, **place, "health": health, "ready": ready}
+        both: dict[str, Any] = {"client": VERSION, **place, "health": health, "ready": ready}
         if code == exits.DONE:
             both |= {"store": _allowed(session, "/v0/admin/store"), "metrics": _allowed(session, METRICS_PATH)}
         session.out.line(json.dumps(both, ensure_ascii=False, separators=(",", ":")))
@@ -59,6 +61,14 @@ def _allowed(session: Session, path: str) -> dict[str, Any] | None:
             raise
         return None
     return answer
+
+
+def health_of(session: Session) -> dict[str, Any]:
+    """Who answers, and since when."""
+    health: dict[str, Any] = json.loads(session.client.get("/v0/health").body)
+    if not isinstance(health.get("version"), str):
+        raise BadAnswer("no version of its own")
+    return health
 
 
 def readiness(session: Session) -> tuple[dict[str, Any], int]:
@@ -81,7 +91,7 @@ def _pairs(where: Where, health: dict[str, Any], ready: dict[str, Any]) -> list[
     pairs = [
         ("where", where.label),
         ("why there", where.why),
-        ("version", str(health.get("version", "?"))),
+        ("version", health["version"]),
         ("uptime", show_duration(int(health.get("uptime_ms", 0)))),
     ]
     error = ready.get("error")

@@ -131,22 +131,11 @@ class Tail:
 
     def run(self) -> int:
         """Read until the end, whatever it is; returns the exit code."""
-        session = self._session
         self.readers = [self._start(topic) for topic in self._topics]
         lanes = [Lane(reader) for reader in self.readers]
         try:
-            while not self._is_over():
-                session.stop.check()
-                moved = self._move()
-                if len(lanes) == 1:
-                    self._show_pages(lanes[0].reader)
-                else:
-                    if moved:
-                        # An older record may have come to a topic that was looked at before this one's.
-                        self._move()
-                    self._merge(lanes)
-                if not moved and not self._is_over():
-                    self._rest()
+            with self._session.understood():
+                self._read_on(lanes)
         except _GapMet as met:
             self._render.end()
             self._checkpoint(last=True)
@@ -160,6 +149,21 @@ class Tail:
         self._render.end()
         self._checkpoint(last=True)
         return exits.DONE
+
+    def _read_on(self, lanes: list[Lane]) -> None:
+        session = self._session
+        while not self._is_over():
+            session.stop.check()
+            moved = self._move()
+            if len(lanes) == 1:
+                self._show_pages(lanes[0].reader)
+            else:
+                if moved:
+                    # An older record may have come to a topic that was looked at before this one's.
+                    self._move()
+                self._merge(lanes)
+            if not moved and not self._is_over():
+                self._rest()
 
     # -- where to begin --------------------------------------------------------------------------------------------
 

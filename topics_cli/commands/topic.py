@@ -24,10 +24,10 @@ _FIELDS = {name: (kind, choices) for name, kind, _, choices in CONFIG_FIELDS}
 def info(session: Session, values: dict[str, Any]) -> int:
     """Show one topic."""
     body = session.client.get(topic_path(check_name(values["topic"])) + "?touch=false").body
+    state = json.loads(body)
     if session.out.form in API_FORMS:
         session.out.document(body)
         return exits.DONE
-    state = json.loads(body)
     pairs = []
     for name, value in state.items():
         if name in ("config", "performance"):
@@ -67,12 +67,13 @@ def create(session: Session, values: dict[str, Any]) -> int:
 
 
 def _exists(session: Session, topic: str, config: dict[str, Any], there: dict[str, Any]) -> int:
-    differing = [name for name, value in config.items() if there["config"].get(name) != value]
+    now = dict(there["config"])
+    differing = [name for name, value in config.items() if now.get(name) != value]
     if "type" in differing:
-        what = f"topic {topic} is a {there['config']['type']}; the type of a topic never changes"
+        what = f"topic {topic} is a {now['type']}; the type of a topic never changes"
         raise Failure(what, "topic_exists_incompatible", "use another name, or drop it first")
     if session.out.form in API_FORMS:
-        answer = {"topic": topic, "created": False, "config": there["config"], "epoch": there["epoch"]}
+        answer = {"topic": topic, "created": False, "config": now, "epoch": there["epoch"]}
         session.out.line(json.dumps(answer, separators=(",", ":")))
     else:
         session.out.line(f"{topic}\texists")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from topics_cli import exits
-from topics_cli.cut import number
+from topics_cli.cut import told
 from topics_cli.encode import Common, Encoder
 from topics_cli.exits import Failure, usage
 from topics_cli.framing import frame, framing_of
@@ -88,9 +87,7 @@ class Ranges:
         """Take one answer."""
         session, body = self._session, answer.body
         session.warn(body)
-        first, last = number(body, "first_seq"), number(body, "last_seq")
-        if first is None or last is None:
-            raise Failure("the daemon's answer to a write has no seqs", "bad_answer", "", exits.FAILED)
+        first, last = told(body, "first_seq"), told(body, "last_seq")
         if b'"created":true' in body and session.talk.is_terminal:
             session.talk.note(f"topics: created topic {self._topic}")
         if session.out.form in API_FORMS:
