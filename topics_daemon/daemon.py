@@ -48,6 +48,7 @@ from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.shares import Shares
 from topics_daemon.untaken import Untaken
+from topics_daemon.window import Window
 from topics_daemon.worker import Worker
 from topics_objects.place import parse_prices, tier_at
 
@@ -174,8 +175,7 @@ class Daemon:
         self.shares = Shares(self)
         self.untaken = Untaken(log)
         self.turn_due = self._turning = self._reads_due = False
-        self._window_s = 0.0
-        """How long a turn waits for more requests to join it, while the daemon is pressed."""
+        self._window = Window(loop, self._turn)
         self._answered, self._waited_s_max = 0, 0.0
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
@@ -304,10 +304,12 @@ class Daemon:
         """Ask for a turn after everything that this loop iteration brings."""
         if not self.turn_due:
             self.turn_due = True
-            if self._window_s:
-                self.loop.call_later(self._window_s, self._turn)
+            if self._window.length_s:
+                self._window.open()
             else:
                 self.loop.call_soon(self._turn)
+        elif self._window.is_open:
+            self._window.join()
 
     def join(self, whose: Joins) -> None:
         """Let go at the end of this tick what somebody has brought together until then."""
@@ -556,10 +558,9 @@ class Daemon:
         )
         self._answered, self._worked_s, self._observed_s, ready.waited_s_max = answered, worked_s, now, 0.0
         self._waited_s_max = 0.0
-        was = self._window_s
-        self._window_s = self.governor.window_s
-        if self._window_s or was:
-            note_pacing(self._window_s)
+        was, self._window.length_s = self._window.length_s, self.governor.window_s
+        if was or self._window.length_s:
+            note_pacing(self._window.length_s)
         self.pump.press(self.governor)
         self._observer = self.loop.call_later(OBSERVE_S, self._observe)
 
