@@ -6,7 +6,8 @@
     └── StoreError              the store cannot be opened; `exit_code` says what the process exits with
         ├── StoreLocked         73: another process owns the directory
         ├── StoreDamaged        76: damage that must not be passed over (names file, offset, topics, next step)
-        ├── StoreForeign        76: a file of another store, kind, place or newer format
+        │   ├── StoreForeign    76: a file of another store, kind, place or newer format
+        │   └── StoreOutlived   76: LOCK and MANIFEST are older than the log
         ├── StoreMissing        66: there is no store, and the caller only wants to look
         └── StoreIOError        74: the disk did not answer
 
@@ -219,6 +220,10 @@ class StoreMissing(StoreError):
 
 class StoreForeign(StoreDamaged):
     """A file that belongs to another store, kind or place, or to a newer format."""
+
+
+class StoreOutlived(StoreDamaged):
+    """The log goes on behind the place where LOCK and MANIFEST say that it was stopped: they are older."""
 
 
 class StoreIOError(StoreError):

@@ -15,7 +15,7 @@ Deletions that segments and snapshots know of are not in question: they were tak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from engine.core.catalog import Catalog
@@ -37,6 +37,8 @@ class Salvage:
         """Ids of topics whose seqs may have gone further than the log shows."""
         self.holes: list[Hole] = []
         """Every place that was passed over."""
+        self.concerned: dict[str, None] = {}
+        """Names of the topics that these may have spoken of."""
         self._queues: set[int] = set()
         """Topics that look like logs, and were queues."""
         self.nameless = False
@@ -64,8 +66,11 @@ class Salvage:
             slots = [slot] if (slot := self._catalog.by_id.get(hole.topic_id)) is not None else []
         else:
             slots = [slot for slot in self._catalog.by_id.values() if concerns(slot)]
+        if hole.type in (None, FrameType.FORWARD, FrameType.DEAD_LETTER):
+            slots = list({slot.topic.id: slot for slot in (*slots, *self._followers(slots))}.values())
         if not hole.open:
             slots = [slot for slot in slots if not told(slot.topic.id, hole.shard, max(hole.end - 1, hole.lsn))]
+        self.concerned.update(dict.fromkeys(slot.name for slot in slots))
         names = ", ".join(sorted(slot.name for slot in slots)[:_NAMES_SAID]) or "no topic that is known"
         kind = "the log" if hole.type is None else f"a {FrameType(hole.type).name} frame"
         self._report.append(
@@ -92,6 +97,19 @@ class Salvage:
         for slot in slots:
             slot.quiet = False
             self.doubtful[slot.topic.id] = None
+
+    def _followers(self, slots: list[Slot]) -> Iterator[Slot]:
+        """Topics that get copies of others, which stand in the others' log: of routers, and dead letters."""
+        catalog = self._catalog
+        for slot in slots:
+            for router in catalog.routers.of_source(slot.topic.id):
+                if (dest := catalog.by_id.get(router.dest)) is not None:
+                    yield dest
+            if (
+                slot.config.dead_letter is not None
+                and (letters := catalog.tip.get(slot.config.dead_letter)) is not None
+            ):
+                yield letters
 
     def orphan(self, frame: Frame) -> Slot | None:
         """The topic of a frame that nothing before speaks of, made where there is a record; None: pass it over."""

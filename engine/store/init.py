@@ -97,9 +97,10 @@ def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int, *, make: 
     """Read the three files; make a new store where there is none, if `make`. Raises the `StoreError`s of a start."""
     store = _required(fs, STORE_PATH, StoreInfo)
     if store is Missing.MISSING:
+        unused = _unused_logs(fs)
         if not make:
             raise StoreMissing(f"{STORE_PATH} is missing: there is no store here, or its first start was cut short")
-        _refuse_remains(fs)
+        _remove(fs, unused)
         store = _make(fs, clock, settings, pid)
         return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), Stop.CLEAN, True)
     if store.format > FORMAT_VERSION:
@@ -156,8 +157,8 @@ def _make(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> StoreInfo
     return store
 
 
-def _refuse_remains(fs: Fs) -> None:
-    """Without STORE: refuse if a store was in use here; else remove the empty logs of a start that was cut short."""
+def _unused_logs(fs: Fs) -> list[str]:
+    """Without STORE: refuse if a store was in use here; else the empty logs of a start that was cut short."""
     try:
         if fs.exists(LOCK_PATH):
             raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use. {NEXT_STEP}")
@@ -165,10 +166,19 @@ def _refuse_remains(fs: Fs) -> None:
         for path in paths:
             if not _is_unused(fs, path):
                 raise StoreDamaged(f"{STORE_PATH} is missing, but {path} holds data. {NEXT_STEP}")
+    except OSError as error:
+        raise StoreIOError(f"the data directory cannot be read: {error}; nothing was changed") from error
+    return paths
+
+
+def _remove(fs: Fs, paths: list[str]) -> None:
+    try:
         for path in paths:
             fs.unlink(path)
     except OSError as error:
-        raise StoreIOError(f"the data directory cannot be read: {error}; nothing was changed") from error
+        raise StoreIOError(
+            f"an empty log file could not be removed: {error}; remove it, or use another directory"
+        ) from error
 
 
 def _log_paths(fs: Fs) -> list[str]:

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Final
 
 from engine.clock import Clock
-from engine.errors import StoreDamaged, StoreIOError
+from engine.errors import StoreIOError, StoreOutlived
 from engine.formats.frame import FrameHeader, seed_of
 from engine.formats.manifest import MANIFEST_PATH, LockState
 from engine.fs import Fs, replace_file
@@ -199,7 +199,7 @@ class OpenedStore:
         for walk, found in zip(self._walks, self._directory.shards, strict=True):
             if self.clean and max(walk.end_lsn, self._proven_end(walk.shard)) > found.entry.end_lsn:
                 path, offset = walk.where(found.entry.end_lsn)
-                raise StoreDamaged(
+                raise StoreOutlived(
                     f"{path}: the log goes on behind offset {offset}, where meta/MANIFEST says that it was stopped: "
                     f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
                 )

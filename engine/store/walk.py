@@ -47,6 +47,8 @@ from engine.wal.chain import Piece
 from engine.wal.reader import WINDOW, Window, body_of
 
 _ZEROS: Final = bytes(WINDOW)
+_LAST: Final = (1 << 64) - 1
+"""Behind every frame: nobody knows how far a shard got, whatever others show of its topics."""
 _KNOWN: Final = frozenset(map(int, FrameType))
 """Types that this version can replay."""
 NEXT_STEP: Final = (
@@ -255,7 +257,8 @@ class ShardWalk:
         finally:
             window.close()
         if self._newest_lost:
-            yield self._hole(None, self.pieces[-1].end_lsn, self.pieces[-1].end_lsn)._replace(open=True)
+            end = self.pieces[-1].end_lsn
+            yield self._hole(None, end, end)._replace(open=True, order=_LAST, tick=_LAST)
 
     def _frames(self, window: Window, owned_end: int) -> Iterator[Frame]:
         """Valid frames that follow each other inside one file, from `_at` on."""

@@ -18,7 +18,7 @@ import msgspec
 
 from engine.clock import Clock, EngineTime
 from engine.core.replay import Replay
-from engine.errors import StoreDamaged, StoreError, StoreForeign, StoreIOError
+from engine.errors import StoreDamaged, StoreError, StoreIOError
 from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo, decode_meta
 from engine.fs import Fs, OpenMode, read_file
 from engine.limits import EngineSettings, OnCorruption
@@ -31,7 +31,7 @@ from engine.tools.cold_side import ColdCounts
 from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.history import History
 from engine.tools.log_file import SAVE, LogScan
-from engine.tools.patched import patch
+from engine.tools.patched import Patched, outlived, patch
 from engine.topic.rangeset import RangeSet
 from engine.wal.chain import TMP_SUFFIX, WAL_DIR, LogFile, owners, parse_log_name, parse_shard_dir, pieces, shard_dir
 
@@ -172,18 +172,29 @@ class Fsck:
         can be told from what is left of the log and the snapshots."""
         settings = msgspec.structs.replace(self._settings, on_corruption=OnCorruption.SALVAGE)
         opened: OpenedStore | None = None
-        try:
-            try:
-                opened = open_store(patch(here(self._fs), []), self._clock, settings, make=False)
+        history: History | None = None
+
+        def read(view: Patched) -> Replay:
+            nonlocal opened, history
+            if opened is not None:
+                opened.close()
+            opened = open_store(view, self._clock, settings, make=False)
+            if history is None:
                 history = self._history(opened)
                 history.of_start(opened.start.begin, opened.start.bad)
-                replay = Replay(opened, settings)
-                replay.run(lambda part: self._heard("log", part))
+            replay = Replay(opened, settings)
+            replay.run(lambda part: self._heard("log", part))
+            return replay
+
+        try:
+            try:
+                replay = outlived(patch(here(self._fs), []), [], read)
             except (StoreDamaged, StoreIOError):
                 self._every_log_file({})
                 self.summary.skipped.append("segments: nothing that can be read says which there are")
                 return
             self._every_log_file({slot.topic.id: slot.name for slot in replay.catalog.by_id.values()})
+            assert history is not None
             history.of_topics(replay.catalog)
             self._count(history)
         finally:
@@ -357,11 +368,7 @@ def refusal(error: StoreError) -> Finding:
     text = str(error)
     file, offset = _FILE.search(text), _OFFSET.search(text)
     what, _, _ = text.partition(". Nothing was changed")
-    kind = FindingId.REFUSED
-    if isinstance(error, StoreForeign):
-        kind = FindingId.FOREIGN
-    elif isinstance(error, StoreIOError):
-        kind = FindingId.UNREADABLE
+    kind = FindingId.UNREADABLE if isinstance(error, StoreIOError) else FindingId.REFUSED
     return Finding(
         severity=Severity.DAMAGE,
         id=kind,

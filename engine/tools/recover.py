@@ -11,7 +11,7 @@ lost, and are kept in lost/ as lines that `topics write --records` takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 import msgspec
@@ -23,15 +23,17 @@ from engine.core.catalog import Catalog
 from engine.core.replay import Replay
 from engine.core.salvage import Salvage
 from engine.core.slot import Slot
+from engine.errors import StoreError
 from engine.formats.control import GapBody, decode_control_body
 from engine.formats.frame import FrameType, seed_of
 from engine.fs import Fs, OpenMode, write_new
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
 from engine.store.recovery import Frame, OpenedStore, open_store
+from engine.store.snapshots import NO_SNAPSHOT, Lost
 from engine.store.walk import NEXT_STEP, Hole
 from engine.tools.finding import Finding
-from engine.tools.patched import patch
+from engine.tools.patched import Patched, outlived, patch
 from engine.tools.pieced import piece_together
 from engine.tools.rebuild import Proof, Rebuild
 from engine.topic.rangeset import RangeSet
@@ -81,6 +83,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Of these: records that may have been deleted, because the delete cannot be read."""
     kept: list[KeptBytes] = []
     notes: list[str] = []
+    concerned: list[str] = []
+    """Topics of which log that cannot be read may have spoken."""
     left_out: list[str] = []
     """Topics that were not asked for."""
     untold: bool = False
@@ -173,7 +177,7 @@ class Recovery:
         """`topics`: only these; all when it is empty. `keep_doubtful`: keep what a lost delete may have taken."""
         base = settings if settings is not None else EngineSettings()
         self.report = Report()
-        self._source = self._sound = source
+        self._source = self._sound = self._there = source
         self._clock = clock
         self._found = found
         self._heard = heard
@@ -183,6 +187,8 @@ class Recovery:
         self._replay: _Reading | None = None
         self._bad: list[tuple[str, int, int, str]] = []
         """(file, offset, length, why) of bytes that are kept."""
+        self._strange: list[tuple[str, str]] = []
+        """Files that are left out, and why."""
         self._lines: dict[str, list[bytes]] = {}
 
     def wanted(self, name: str) -> bool:
@@ -194,31 +200,47 @@ class Recovery:
     def read(self) -> Report:
         """Read everything and find out what can be saved. Raises `StoreError` when that is nothing, and `OSError`."""
         report = self.report
-        self._source = patched = patch(self._source, report.notes)
+        self._source = self._sound = patched = patch(self._there, report.notes)
         pieced = piece_together(patched, report.notes)
         if pieced is not None:
             self._source = patched.with_file(pieced.path, pieced.content)
-            self._sound = patched
             report.untold = not pieced.whole
             self._bad += [(path, 0, -1, "a snapshot that does not check") for path in pieced.bad]
         settings = msgspec.structs.replace(self._settings, wal_shards=_shards_of(self._source, self._settings))
-        opened = open_store(self._source, self._clock, settings, make=False)
+        self._strange = patched.strange
+        lost: list[Lost] = []
+
+        def replayed(view: Patched) -> _Reading:
+            self._source = view
+            opened = open_store(view, self._clock, settings, make=False)
+            begin = opened.start.begin
+            lost[:] = [] if begin is None else begin.lost.values()
+            reading = _Reading(opened, settings, None if pieced is None else pieced.nameless)
+            try:
+                reading.run(lambda part: self._heard("log", part))
+            except StoreError:
+                opened.close()
+                raise
+            return reading
+
+        replay = self._replay = outlived(self._source, report.notes, replayed)
+        opened = replay.opened
         report.source_store = opened.store_id.hex()
-        replay = self._replay = _Reading(opened, settings, None if pieced is None else pieced.nameless)
-        begin = opened.start.begin
-        lost = [] if begin is None else list(begin.lost.values())
-        replay.run(lambda part: self._heard("log", part))
+        if any(hole.type in (None, FrameType.CREATE, FrameType.ATTACH) for hole in replay.careful.holes):
+            report.untold = True
+            opened.report.append("a topic of which only log that cannot be read spoke is lost without a trace")
+        report.concerned = sorted(replay.careful.concerned)
         now = EngineTime(self._clock, replay.last_ts).advance()
         known_heads = {slot.topic.id: slot.topic.head for slot in replay.catalog.by_id.values()}
         replay.conclude(now)
         replay.doubt_nameless()
         proof = Proof(self._source, replay, now, self._found, lambda part: self._heard("payloads", part))
         proof.run(self.wanted)
-        self._note_bad(opened, replay, proof)
+        self._note_bad(opened, replay, proof, patched.empty)
         self._bad += [(one.path, 0, -1, one.why) for one in lost]
         if not self._keep_doubtful:
             self._drop_doubtful(replay, now)
-        report.notes += dict.fromkeys(note.replace(f". {NEXT_STEP}", "") for note in opened.report)
+        report.notes += dict.fromkeys(patched.said(without_advice(note)) for note in opened.report)
         for slot in replay.catalog.by_id.values():
             if not self.wanted(slot.name):
                 report.left_out.append(slot.name)
@@ -234,10 +256,12 @@ class Recovery:
                         report.lost.append(LostRange(topic=slot.name, first=after, last=stop, perhaps=True))
         return report
 
-    def _note_bad(self, opened: OpenedStore, replay: _Reading, proof: Proof) -> None:
+    def _note_bad(self, opened: OpenedStore, replay: _Reading, proof: Proof, empty: Container[str]) -> None:
         for gap in opened.damage:
             self._bad.append((gap.path, gap.offset, gap.end - gap.lsn, "a write whose body does not check"))
         for hole in replay.careful.holes:
+            if hole.path in empty:
+                continue
             self._bad.append((hole.path, hole.offset, hole.end - hole.lsn, "log that cannot be read"))
         for cut in opened.cuts:
             self._bad.append((cut.path, cut.offset, cut.end_lsn - cut.first_lsn, "behind the end of the log"))
@@ -284,7 +308,7 @@ class Recovery:
             self._source, replay, target, self._clock, self._settings, lambda part: self._heard("new store", part)
         )
         report = self.report
-        if self._bad or self._lines:
+        if self._bad or self._strange or self._lines:
             target.mkdir(LOST_DIR)
             target.fsync_dir("")
             self._keep(target)
@@ -296,13 +320,11 @@ class Recovery:
 
     def _keep(self, target: Fs) -> None:
         """Copy what is bad to lost/."""
-        seen: set[tuple[str, int, int]] = set()
-        for path, offset, length, why in self._bad:
-            if (path, offset, length) in seen:
-                continue
-            seen.add((path, offset, length))
-            name = f"{path.replace('/', '_')}-{offset}.bytes"
-            copied = self._copy(target, path, offset, length, f"{LOST_DIR}/{name}")
+        wanted = {(path, offset, length): (self._sound, "", why) for path, offset, length, why in reversed(self._bad)}
+        wanted |= {(path, 0, -1): (self._there, "left-out_", why) for path, why in self._strange}
+        for (path, offset, length), (source, prefix, why) in sorted(wanted.items(), key=lambda one: one[0]):
+            name = f"{prefix}{path.replace('/', '_')}-{offset}.bytes"
+            copied = self._copy(source, target, path, offset, length, f"{LOST_DIR}/{name}")
             if copied is not None:
                 size, digest = copied
                 self.report.kept.append(
@@ -319,9 +341,8 @@ class Recovery:
             )
         target.fsync_dir(LOST_DIR)
 
-    def _copy(self, target: Fs, path: str, offset: int, length: int, to: str) -> tuple[int, str] | None:
+    def _copy(self, source: Fs, target: Fs, path: str, offset: int, length: int, to: str) -> tuple[int, str] | None:
         """Copy a stretch (to the end, with length -1); its size and digest, or None when there is nothing."""
-        source = self._sound
         try:
             handle = source.open(path, OpenMode.READ)
         except OSError:
@@ -346,6 +367,13 @@ class Recovery:
         finally:
             source.close(handle)
         return size, digest.hexdigest()
+
+
+def without_advice(said: str) -> str:
+    """What a start says, without what it tells people to do: that is what they have just done."""
+    for advice in (NEXT_STEP, NO_SNAPSHOT):
+        said = said.replace(f". {advice}", "")
+    return said
 
 
 def put_report(target: Fs, report: Report, text: str) -> None:

@@ -55,7 +55,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
     from engine.fs import OsFs
     from engine.tools.cold import is_of_tier, without_tier
     from engine.tools.readonly import ReadOnlyFs
-    from engine.tools.recover import Recovery
+    from engine.tools.recover import Recovery, without_advice
 
     progress = Progress(session, source)
     sheet = Sheet(session)
@@ -82,10 +82,10 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
             finally:
                 new.shut()
     except StoreError as error:
-        hint = "nothing was written"
+        hint = "nothing was written; put the directory back from a backup"
         if is_of_tier(error):
             hint += "; mount the cold tier or say where it is with --cold DIR, or give it up for good with --cold-lost"
-        raise Failure(str(error), "store_damaged", hint, exits.FAILED) from error
+        raise Failure(without_advice(str(error)), "store_damaged", hint, exits.FAILED) from error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise Failure(
