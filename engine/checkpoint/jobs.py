@@ -16,6 +16,7 @@ from engine.checkpoint.files import TailsUse
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import Group
 from engine.checkpoint.sources import Readers, Source, source_of
+from engine.errors import StoreForeign
 from engine.formats.snapshot import (
     META_DIR,
     BadSnapshot,
@@ -63,9 +64,10 @@ class Copy:
 
     segment, tags   what became of them, once the job is done; None when what was read was damaged
     damage          which records cannot be had
+    refusal         why files cannot be used at all, though nothing counts as lost
     """
 
-    __slots__ = ("blocks", "count", "damage", "first_seq", "segment", "sources", "tags", "topic")
+    __slots__ = ("blocks", "count", "damage", "first_seq", "refusal", "segment", "sources", "tags", "topic")
 
     def __init__(self, topic: Topic, blocks: list[Block], sources: list[Source]) -> None:
         self.topic = topic
@@ -76,6 +78,7 @@ class Copy:
         self.segment: Segment | None = None
         self.tags: TagSet | None = None
         self.damage: list[DamagedSegment | DamagedFrames] = []
+        self.refusal: StoreForeign | None = None
 
     @classmethod
     def of(cls, topic: Topic, group: Group) -> Copy:
@@ -88,12 +91,12 @@ class Copy:
 
     @property
     def why(self) -> str | None:
-        """What is damaged; None when nothing is."""
-        return str(self.damage[0]) if self.damage else None
+        """What is damaged, or of no use; None when nothing is."""
+        return str(self.damage[0]) if self.damage else None if self.refusal is None else str(self.refusal)
 
     def check_damage(self) -> None:
         """Raise for records that are in no older segment either: they have to be told as lost before anything else."""
-        if self.damage and not all(block.segment for block in self.blocks):
+        if self.why is not None and not all(block.segment for block in self.blocks):
             raise OSError(errno.EIO, f"topic {self.topic.name!r}: {self.why}")
 
     @property
@@ -108,8 +111,10 @@ class Copy:
                 runs += source.runs(readers)
             except (DamagedSegment, DamagedFrames) as error:
                 self.damage.append(error)
+            except StoreForeign as error:
+                self.refusal = error
         self.sources = []
-        if self.damage:
+        if self.why is not None:
             return None
         return build(self.topic.id, self.first_seq, self.count, runs) if runs else None
 

@@ -48,8 +48,8 @@ from engine.formats.segment import CHECK_LEN, INFO_LEN
 from engine.formats.snapshot import META_DIR, Globals, ShardCut, TopicImage, encode_sections, snapshot_path
 from engine.fs import Fs, OpenMode, Space, read_file, replace_file
 from engine.limits import MIB, EngineSettings
-from engine.segment.reader import read_deletes
 from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
+from engine.segment.whose import read_deletes
 from engine.store.init import QUARANTINE_DIR, add_shard, entry_of
 from engine.store.snapshots import read_snapshot, segment_of
 from engine.topic.rangeset import RangeSet

@@ -19,7 +19,7 @@ from engine.formats.segment import differences
 from engine.fs import Fs
 from engine.ranges import Ranges
 from engine.segment.build import Run, times_of
-from engine.segment.reader import SegmentFiles
+from engine.segment.reader import DamagedSegment, SegmentFiles
 from engine.segment.segment import Segment
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.damaged import DamagedFrames
@@ -154,10 +154,20 @@ class _FromSegment:
         for first, last in self._live:
             chunks = readers.segments.chunks(self._segment, first - base, last - base + 1)
             assert chunks is not None, "a read that may wait always has an answer"
+            self._check_bad(first - base, last - base)
             for chunk in chunks:
                 start = base + chunk.first_row
                 live = [(max(first, start), min(last, start + chunk.count - 1))]
                 yield from _parts(start, chunk.data, chunk.bounds, chunk.ts, chunk.parts, live)
+
+    def _check_bad(self, first: int, last: int) -> None:
+        """Raise for rows that were live when this was taken down, and are known to be damaged by now: what was read of
+        them is nothing, and the gap that says so comes after the cut."""
+        bad = [(max(a, first), min(b, last)) for a, b in self._segment.bad if a <= last and b >= first]
+        if bad:
+            raise DamagedSegment(
+                self._segment, self._segment.data_path, bad, "records were found to be damaged meanwhile"
+            )
 
 
 def _parts(

@@ -137,7 +137,7 @@ class Merges:
             self.bytes += job.read
             self._waiting.append(job)
             return
-        self._spoil(job, bool(job.copy.damage))
+        self._spoil(job, job.copy.why is not None)
         self._let_go(job)
 
     def failed(self, job: MergeJob, error: OSError) -> list[str]:

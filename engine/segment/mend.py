@@ -19,6 +19,8 @@ from engine.fragment import META_FIXED, NODE_FIXED, TAG_FIXED
 from engine.ranges import Ranges, ranges_of
 
 LOW: Final = 0xFFFF_FFFF
+_U64: Final = 0xFFFF_FFFF_FFFF_FFFF
+_U16: Final = 0xFFFF
 _HEAD: Final = re.compile(rb'\{"\$seq":([0-9]{1,20}),"\$ts":([0-9]{1,20}),')
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
@@ -59,7 +61,10 @@ def parse_fragment(data: bytes, start: int) -> Parsed | None:
         tag_len, at = end - at, end
     if at < 0 or not data.startswith(b"}", at):
         return None
-    return Parsed(int(head[1]), int(head[2]), at + 1, node_len, meta_len, tag_len)
+    seq, ts = int(head[1]), int(head[2])
+    if max(seq, ts) > _U64 or max(node_len, tag_len) > _U16:
+        return None  # no row can say so: a damaged record only looks like one
+    return Parsed(seq, ts, at + 1, node_len, meta_len, tag_len)
 
 
 def _value_end(data: bytes, start: int) -> int:

@@ -3,7 +3,9 @@
 A page asks for a stretch of rows and gets it in as few chunks as it may: one read, no copy, and a check of each of the
 64-record sums. Only where a sum fails are records looked at one by one, so that one flipped bit costs the records it
 lies in and nothing else. Index rows that do not check are made again
-from the data, as far as that can be proven (`engine.segment.mend`), and the segment is then `worn`.
+from the data, as far as that can be proven (`engine.segment.mend`), and the segment is then `worn`. A file that says
+that it belongs to another store or place is as good as none: what it should hold is lost, and nothing else. In the cold
+tier it is none of ours to judge, and neither is a newer format here: `StoreForeign`, and nothing counts as lost.
 
 A `SegmentFiles` is for one thread: it closes the file used longest ago when it opens one too many. Jobs in a pool make
 their own. Nothing here decides what damage means: `DamagedSegment` names the rows, the owner of the topic tells readers
@@ -21,7 +23,7 @@ from typing import Final, TypeAlias
 from xxhash import xxh3_64_intdigest
 
 from engine.errors import StoreDamaged, StoreForeign
-from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileKind, parse_file_header
+from engine.formats.header import FILE_HEADER_LEN, FileKind
 from engine.formats.segment import (
     CHECK_LEN,
     INFO_LEN,
@@ -32,7 +34,6 @@ from engine.formats.segment import (
     RowView,
     minus,
     parse_check,
-    parse_deletes,
     parse_info,
     sums_len,
 )
@@ -42,6 +43,7 @@ from engine.ranges import Ranges, ranges_of
 from engine.segment.few import GONE, is_few, read_few
 from engine.segment.mend import LOW, mend_rows
 from engine.segment.segment import CHUNK_RECORDS, Segment
+from engine.segment.whose import ELSEWHERE, Elsewhere, check_header
 from engine.tagset import Needle, TagSet
 
 HANDLES_MAX: Final = 64
@@ -144,7 +146,7 @@ class Chunk(Rows):
 class SegmentFiles:
     """The segments of one store, for one thread."""
 
-    __slots__ = ("_fs", "_handles", "_handles_max", "_mended", "_pairs", "_store_id")
+    __slots__ = ("_elsewhere", "_fs", "_handles", "_handles_max", "_mended", "_pairs", "_store_id", "_strange")
 
     def __init__(self, fs: Fs, store_id: bytes, handles_max: int = HANDLES_MAX) -> None:
         self._fs = fs
@@ -156,6 +158,10 @@ class SegmentFiles:
         """Those of the data and of the index of a segment that was read, as long as no handle is given back: to make
         the paths and to look them up costs as much as to read the rows."""
         self._mended: dict[Segment, tuple[bytes, Ranges]] = {}
+        self._elsewhere: set[str] = set()
+        """Paths of files that were taken for none."""
+        self._strange: set[Segment] = set()
+        """Those where the index of something else was found under a header of theirs."""
 
     def __enter__(self) -> SegmentFiles:
         return self
@@ -235,7 +241,7 @@ class SegmentFiles:
             at = upto
         if bad:
             fail = "record fails its check" if len(bad) == 1 else "records fail their checks"
-            raise DamagedSegment(segment, segment.data_path, ranges_of(bad), f"{len(bad)} {fail} or cannot be read")
+            raise self._damaged(segment, segment.data_path, bad, f"{len(bad)} {fail} or cannot be read")
         return chunks
 
     def _located(
@@ -295,7 +301,10 @@ class SegmentFiles:
         if segment.in_tails:
             return None
         try:
-            return TagTable(self._whole(segment, segment.tags_path, FileKind.SEGMENT_TAGS)).rows(needle)
+            rows = TagTable(self._whole(segment, segment.tags_path, FileKind.SEGMENT_TAGS)).rows(needle)
+            if not rows or rows[-1] < segment.count:
+                return rows
+            segment.worn = True
         except (BadSegment, StoreForeign):
             segment.worn = True
         except OSError as error:
@@ -363,6 +372,11 @@ class SegmentFiles:
         for tries_left in range(_TRIES - 1, -1, -1):
             try:
                 return self._open(segment, segment.data_path, FileKind.SEGMENT_DATA, nowait=nowait)
+            except Elsewhere:
+                if segment.cold:
+                    raise
+                self._elsewhere.add(segment.data_path)
+                break
             except OSError as error:
                 if segment.cold or error.errno not in GONE:
                     raise
@@ -378,20 +392,33 @@ class SegmentFiles:
 
     def _piece(self, segment: Segment, offset: int, length: int) -> bytes:
         """Bytes of the index, zeros where there are none."""
+        if segment in self._strange:
+            return bytes(length)
         try:
             pair = self._pairs.get(segment)
             handle = self._open(segment, segment.idx_path, FileKind.SEGMENT_INDEX) if pair is None else pair[1]
             assert handle is not None, "a read that may wait is answered"
             return self._fs.pread(handle, length, offset).ljust(length, b"\0")
+        except Elsewhere:
+            self._elsewhere.add(segment.idx_path)
+            return bytes(length)
         except OSError as error:
             if error.errno not in GONE:
                 raise
             return bytes(length)
 
+    def _damaged(self, segment: Segment, path: str, rows: list[int], why: str) -> DamagedSegment:
+        """What to raise for rows that are lost; where they should be there may be a file of something else."""
+        return DamagedSegment(
+            segment, path, ranges_of(rows), ELSEWHERE if path in self._elsewhere or segment in self._strange else why
+        )
+
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _rows(self, segment: Segment, start: int, stop: int) -> tuple[int, RowView, array[int]]:
         """The groups of rows that hold `start … stop - 1`: which row is their first, the rows, and their sums."""
+        if not segment.own:
+            self._recognise(segment)
         first = start - start % SUM_ROWS
         last = min(-(-stop // SUM_ROWS) * SUM_ROWS, segment.count)
         groups = segment.sums_offset + first // SUM_ROWS * SUM_LEN
@@ -406,10 +433,19 @@ class SegmentFiles:
         all_rows, bad = self._mended[segment]
         news = [row for a, b in bad for row in range(max(a, first), min(b + 1, last)) if not _within(segment.bad, row)]
         if news:
-            raise DamagedSegment(
-                segment, segment.idx_path, ranges_of(news), f"the index of {len(news)} records cannot be made again"
-            )
+            why = f"the index of {len(news)} records cannot be made again"
+            raise self._damaged(segment, segment.idx_path, news, why)
         return first, RowView(all_rows[first * ROW_LEN : last * ROW_LEN], segment.flags), sums
+
+    def _recognise(self, segment: Segment) -> None:
+        """Find out whether the index is that of this segment: a disk may have written another's to its place. An info
+        that does not check proves nothing."""
+        info = parse_info(self._piece(segment, segment.info_offset, INFO_LEN))
+        ours = (segment.topic_id, segment.first_seq, segment.count, segment.present, segment.data_len, segment.flags)
+        if info is not None and info[:6] != ours:
+            self._strange.add(segment)
+        else:
+            segment.own = True
 
     def _mend(self, segment: Segment) -> None:
         """Make the rows that do not check again, from the data."""
@@ -490,51 +526,6 @@ class SegmentFiles:
         if info is None or info.sums_check != xxh3_64_intdigest(sums):
             return False
         return not _checks(group, offsets, array("Q", sums)[2 * first // SUM_ROWS :], begin, end)
-
-
-def check_header(data: bytes, segment: Segment, path: str, kind: FileKind, store_id: bytes) -> bool:
-    """Whether the header of a segment's file is whole. Raises `StoreForeign` when it is another file's.
-
-    One that does not check proves nothing: what follows has checks of its own, and those decide.
-    """
-    header = parse_file_header(data)
-    if header is None:
-        return False
-    if header.version > FORMAT_VERSION:
-        raise StoreForeign(f"{path} has format {header.version}, newer than {FORMAT_VERSION}, the newest known")
-    place = (kind, segment.topic_id, segment.first_seq)
-    if segment.in_tails:
-        place = (FileKind.TAILS, 0, segment.number)
-    if header.store_id != store_id or (*place, segment.number) != (header.kind, header.id, header.first, header.run):
-        raise StoreForeign(f"{path} is a file of another store, kind or place")
-    return True
-
-
-def read_deletes(fs: Fs, store_id: bytes, segment: Segment, version: int, digest: int) -> Ranges:
-    """The deleted rows of a segment as version `version` of its `.del` file has them, ascending and inclusive.
-
-    Raises `StoreDamaged` (never an empty list) when the file is not the one that `digest` names, `OSError`.
-    """
-    path = segment.del_path(version)
-    handle = fs.open(path, OpenMode.READ)
-    try:
-        data = fs.pread(handle, fs.size(handle), 0)
-    finally:
-        fs.close(handle)
-    header = parse_file_header(data)
-    if header is None:
-        raise StoreDamaged(f"{path}: its header fails its check")
-    if header.store_id != store_id or header[1:3] != (FileKind.SEGMENT_DELETES, version):
-        raise StoreForeign(f"{path} is a file of another store, kind or place")
-    if (header.id, header.first) != (segment.topic_id, segment.first_seq):
-        raise StoreForeign(f"{path} is a file of another store, kind or place")
-    try:
-        number, ranges, found = parse_deletes(data[FILE_HEADER_LEN:])
-    except BadSegment as error:
-        raise StoreDamaged(f"{path}: {error}") from error
-    if number != segment.number or found != digest:
-        raise StoreDamaged(f"{path}: it is not the version that the snapshot names")
-    return ranges
 
 
 def _chunk_end(offsets: array[int], at: int) -> int:

@@ -50,6 +50,7 @@ class Segment:
     deletes_dirty    changes: rows were deleted that no `.del` file names yet
     cold             changes: its `.data` is in the cold tier
     worn             changes: something of it was damaged and mended while it was read; it is worth writing again
+    own              changes: its index says that it is that of this segment, or cannot say
     sound            changes: first rows of groups that were found to be what was written (engine/segment/few.py)
     bad              changes: ascending inclusive ranges of rows known to be damaged, which readers pass over
     """
@@ -68,6 +69,7 @@ class Segment:
         "last_ts",
         "number",
         "offset",
+        "own",
         "present",
         "sound",
         "topic_id",
@@ -102,6 +104,7 @@ class Segment:
         self.deletes_dirty = False
         self.cold = False
         self.worn = False
+        self.own = False
         self.sound: set[int] | None = None
         self.bad: list[tuple[int, int]] = []
 

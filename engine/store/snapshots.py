@@ -41,9 +41,9 @@ from engine.formats.snapshot import (
 )
 from engine.fs import Fs, OpenMode
 from engine.limits import OnCorruption
-from engine.segment.reader import read_deletes
 from engine.segment.segment import Segment
 from engine.segment.tiers import ColdError
+from engine.segment.whose import ELSEWHERE, is_ours, read_deletes
 from engine.store.scan import Directory, check_log
 from engine.store.walk import NEXT_STEP
 from engine.tagset import TagSet
@@ -77,7 +77,7 @@ class Restorable(NamedTuple):
     deleted: dict[int, list[tuple[int, int]]]
     """By topic id: seqs that .del files say are deleted, as ascending ranges."""
     tails: dict[str, int | None]
-    """Lengths of the tails files that it names; None for one that is missing."""
+    """Lengths of the tails files that it names; None for one that is missing, or another file."""
 
 
 class Start(NamedTuple):
@@ -289,14 +289,15 @@ def _accepted(found: Restorable, policy: OnCorruption) -> Restorable:
 
 
 def inspect(fs: Fs, store_id: bytes, snapshot: Snapshot) -> Restorable:
-    """Look at the files that a snapshot names. Raises `OSError` for anything but absence."""
+    """Look at the files that a snapshot names. Raises `OSError` for anything but absence, `StoreForeign` for a tails
+    file of a newer format."""
     lost: dict[tuple[int, int], Lost] = {}
     deleted: dict[int, list[tuple[int, int]]] = {}
     tails: dict[str, int | None] = {}
     for image, _ in snapshot.topics():
         for entry in image.segments:
             segment = segment_of(image, entry)
-            why = _missing(fs, segment, tails)
+            why = _missing(fs, store_id, segment, tails)
             if entry.deletes:
                 # Of a lost segment too: what was deleted is not lost.
                 why = _read_deletes(fs, store_id, segment, deleted) or why
@@ -305,7 +306,7 @@ def inspect(fs: Fs, store_id: bytes, snapshot: Snapshot) -> Restorable:
     return Restorable(snapshot, lost, deleted, tails)
 
 
-def _missing(fs: Fs, segment: Segment, tails: dict[str, int | None]) -> Lost | None:
+def _missing(fs: Fs, store_id: bytes, segment: Segment, tails: dict[str, int | None]) -> Lost | None:
     """Why the records of a segment are gone, or None."""
     path = segment.data_path
     if segment.cold:
@@ -313,11 +314,13 @@ def _missing(fs: Fs, segment: Segment, tails: dict[str, int | None]) -> Lost | N
     if segment.in_tails:
         if path not in tails:
             tails[path] = length_of(fs, path)
+            if tails[path] is not None and not is_ours(fs, store_id, segment):
+                tails[path] = None
         length = tails[path]
     else:
         length = length_of(fs, path)
     if length is None:
-        return Lost(path, "it is missing")
+        return Lost(path, ELSEWHERE if fs.exists(path) else "it is missing")
     if length < segment.data_size:
         why = f"it was cut short: {length} bytes are there, {segment.data_size} are needed"
         return Lost(path, why, length > segment.data_offset and _has_index(fs, segment))

@@ -9,8 +9,10 @@ import pytest
 
 from engine.errors import StoreDamaged
 from engine.fs import Fs
-from engine.segment.reader import DamagedSegment, SegmentFiles, read_deletes
+from engine.segment.mend import mend_rows, parse_fragment
+from engine.segment.reader import DamagedSegment, SegmentFiles
 from engine.segment.segment import Segment
+from engine.segment.whose import read_deletes
 from engine.segment.write import write_deletes
 from tests.segment.kit import NOW, STORE, Sample, check_records, check_tags, disk_of, fresh, plain, small
 from tests.sim.disk import FakeDisk
@@ -273,3 +275,33 @@ def test_unreadable_sectors_cost_the_records_in_them() -> None:
     assert set(found) == hit
     faulty = FaultFs(disk, [Fault(Call.READ, 0, Effect.EIO, lasting=True, path=".idx")])
     assert bad_rows(faulty, fresh(segment), sample) == []
+
+
+@pytest.mark.parametrize("piece", [False, True])
+def test_F36_the_index_of_another_topic_under_a_header_of_ours_is_not_believed(piece: bool) -> None:
+    """What a disk leaves that did not write: the info says whose it is."""
+    sample = plain(20)
+    disk, segment = disk_of(sample, piece=piece)
+    tree = disk.cached_tree()
+    content = tree[segment.idx_path]
+    assert content is not None
+    index = Sample(sample.first_seq, sample.runs, sample.rows).built(topic_id=7).index
+    at = segment.info_offset
+    disk = with_file(tree, segment.idx_path, content[:at] + index + content[at + len(index) :])
+    assert bad_rows(disk, segment, sample) == [], "the data proves what the rows were"
+    assert segment.worn
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        b'{"$seq":1,"$ts":99999999999999999999,"data":1}',
+        b'{"$seq":99999999999999999999,"$ts":1,"data":1}',
+        b'{"$seq":1,"$ts":1,"$node":"' + b"n" * 70_000 + b'","data":1}',
+        b'{"$seq":1,"$ts":1,"data":1,"$tag":"' + b"t" * 70_000 + b'"}',
+    ],
+)
+def test_numbers_that_no_row_can_hold_make_no_row(fragment: bytes) -> None:
+    assert parse_fragment(fragment, 0) is None
+    rows, bad = mend_rows(bytes(32), bytes(16), fragment, 1, 7, data_proven=False)
+    assert (rows, bad) == (mend_rows(bytes(32), bytes(16), b"", 1, 7, data_proven=False)[0], [(0, 0)])

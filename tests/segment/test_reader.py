@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.header import FileHeader, pack_file_header, parse_file_header
-from engine.segment.reader import SegmentFiles, read_deletes
+from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.whose import read_deletes
 from engine.segment.write import write_deletes
 from tests.segment.kit import (
     NOW,
@@ -84,22 +85,62 @@ def test_no_more_files_are_open_than_allowed() -> None:
     assert not disk._handles
 
 
+ELSEWHERE: list[dict[str, int | bytes]] = [{"store_id": bytes(16)}, {"id": 77}, {"first": 77}, {"kind": 1}, {"run": 77}]
+
+
+def with_header(disk: FakeDisk, path: str, **change: int | bytes) -> FakeDisk:
+    """The same disk with another header on one file."""
+    tree = disk.cached_tree()
+    content = tree[path]
+    assert content is not None
+    header = parse_file_header(content)
+    assert header is not None
+    tree[path] = pack_file_header(FileHeader(**{**header._asdict(), **change})) + content[64:]
+    return FakeDisk.of_tree(tree, boot="b")
+
+
 @pytest.mark.parametrize("piece", [False, True])
-@pytest.mark.parametrize(
-    "change", [{"store_id": bytes(16)}, {"id": 77}, {"first": 77}, {"kind": 1}, {"run": 77}, {"version": 2}]
-)
-def test_F36_a_file_of_another_store_or_place_is_never_read_as_ours(change: dict[str, int], piece: bool) -> None:
+@pytest.mark.parametrize("change", ELSEWHERE)
+def test_F36_a_file_of_another_store_or_place_is_as_good_as_none(change: dict[str, int | bytes], piece: bool) -> None:
     sample = small()
     disk, segment = disk_of(sample, piece=piece)
+    for attempt in range(2):
+        with SegmentFiles(with_header(disk, segment.data_path, **change), STORE) as files:
+            with pytest.raises(DamagedSegment, match="is a file of another store, kind or place") as lost:
+                all_chunks(files, segment)
+            assert sum(last - first + 1 for first, last in lost.value.rows) >= segment.present
+            with pytest.raises(DamagedSegment):
+                files.chunks(segment, 0, 1, nowait=attempt > 0)
+            assert not segment.bad
+
+
+@pytest.mark.parametrize("change", ELSEWHERE)
+def test_F36_an_index_of_another_store_or_place_is_made_again(change: dict[str, int | bytes]) -> None:
+    sample = small()
+    disk, segment = disk_of(sample)
+    with SegmentFiles(with_header(disk, segment.idx_path, **change), STORE) as files:
+        check_all(files, segment, sample)
+    assert segment.worn
+
+
+@pytest.mark.parametrize("piece", [False, True])
+def test_F36_what_a_newer_version_wrote_is_refused_and_not_lost(piece: bool) -> None:
+    disk, segment = disk_of(small(), piece=piece)
     for path in {segment.data_path, segment.idx_path}:
-        tree = disk.cached_tree()
-        content = tree[path]
-        assert content is not None
-        header = parse_file_header(content)
-        assert header is not None
-        tree[path] = pack_file_header(FileHeader(**{**header._asdict(), **change})) + content[64:]
-        with SegmentFiles(FakeDisk.of_tree(tree, boot="b"), STORE) as files, pytest.raises(StoreForeign):
+        with (
+            SegmentFiles(with_header(disk, path, version=2), STORE) as files,
+            pytest.raises(StoreForeign, match="newer"),
+        ):
             all_chunks(files, segment)
+
+
+def test_F36_another_file_in_the_cold_tier_is_refused_and_not_lost() -> None:
+    disk, segment = disk_of(small())
+    segment.cold = True
+    with SegmentFiles(with_header(disk, segment.data_path, first=77), STORE) as files:
+        with pytest.raises(StoreForeign) as refused:
+            all_chunks(files, segment)
+        assert not isinstance(refused.value, DamagedSegment)
 
 
 def test_deleted_rows_come_back_and_no_other_version_does() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.fs import Fs
-from engine.segment.reader import SegmentFiles, read_deletes
+from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
+from engine.segment.whose import read_deletes
 from engine.segment.write import TailsWriter, write_deletes, write_segment
 from tests.segment.kit import NOW, STORE, check_all, disk_of, plain, small, written
 from tests.sim.disk import FakeDisk
