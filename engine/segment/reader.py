@@ -349,7 +349,9 @@ class SegmentFiles:
                 read = fs.pread_nowait if nowait else fs.pread
                 header = read(handle, FILE_HEADER_LEN, 0)
                 if header is not None:
-                    check_header(bytes(header), segment, path, kind, self._store_id)
+                    proven = check_header(bytes(header), segment, path, kind, self._store_id)
+                    if kind is FileKind.SEGMENT_TAGS and not proven:
+                        raise Elsewhere(path)  # a table does not say whose it is, and records say the same
             except BaseException as error:
                 if not isinstance(error, OSError) or error.errno not in GONE:
                     fs.close(handle)

@@ -14,6 +14,11 @@ def stores() -> tuple[Store, Store]:
     return Store("ours"), Store("theirs")
 
 
+def test_a_table_of_tags_of_another_store_is_not_believed_although_its_header_does_not_check() -> None:
+    ours, theirs = stores()
+    one(ours, theirs, ".tags", ".tags 5 919")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_is_done_to_a_file_costs_its_own_records_at_most(kind: str) -> None:
