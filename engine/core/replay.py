@@ -66,7 +66,7 @@ class Replay:
         """Files that the log names: those of topics that came from another store since the snapshot."""
         self._beginning = Beginning()
         self._salvage = Salvage(self.catalog, opened.report)
-        self._rerouting = Rerouting(self.catalog, opened.fs, self._salvage.reason_of)
+        self._rerouting = Rerouting(self.catalog, opened.fs, self._reason_of)
         self._handlers: Final[dict[int, Callable[[Frame], None]]] = {
             FrameType.APPEND: self._append,
             FrameType.CREATE: self._create,
@@ -113,6 +113,10 @@ class Replay:
                 self._salvage.hole(item, beginning.has_told, partial(self._lives_on, item.shard), self._forget)
             else:
                 self._damaged(item)
+
+    def _reason_of(self, topic_id: int, shard: int) -> Reason:
+        """What the salvage says, which a recovery puts its own in the place of."""
+        return self._salvage.reason_of(topic_id, shard)
 
     def _lives_on(self, shard: int, slot: Slot) -> bool:
         """Whether frames of a topic may be in a shard's log."""
@@ -196,7 +200,7 @@ class Replay:
         topic = slot.topic
         if frame.first_seq <= topic.head:
             raise StoreDamaged(f"topic {topic.name!r} has seq {frame.first_seq} twice (lsn {frame.lsn}). {NEXT_STEP}")
-        reason = self._salvage.reason_of(frame.topic_id)
+        reason = self._salvage.reason_of(frame.topic_id, frame.shard)
         if frame.first_seq > topic.head + 1:
             topic.apply_gap(topic.head + 1, frame.first_seq - 1, reason, frame.ts)
         append = decode_append_body(frame.flags, frame.count, frame.body)
@@ -312,7 +316,9 @@ class Replay:
             return
         topic = slot.topic
         if head.first_seq > topic.head + 1:
-            topic.apply_gap(topic.head + 1, head.first_seq - 1, self._salvage.reason_of(topic.id), frame.ts)
+            topic.apply_gap(
+                topic.head + 1, head.first_seq - 1, self._salvage.reason_of(topic.id, frame.shard), frame.ts
+            )
         rendered = decode_append_body(frame.flags, frame.count, body).rendered
         topic.apply_append(head.first_seq, rendered, frame.ts, (frame.shard, frame.lsn))
         if slot.host is not None:
@@ -324,7 +330,7 @@ class Replay:
         slot = self._slot(frame)
         gap = _body(frame, GapBody)
         if gap.last > slot.topic.head:
-            self._salvage.reason_of(frame.topic_id)
+            self._salvage.reason_of(frame.topic_id, frame.shard)
         if slot.host is not None:
             slot.host.age(frame.ts)
         slot.topic.apply_gap(gap.first, gap.last, gap.reason, frame.ts)
@@ -340,7 +346,7 @@ class Replay:
             for topic_id, head in mark.heads:
                 slot = self.catalog.by_id.get(topic_id)
                 if slot is not None and head >= slot.topic.head:
-                    reason = self._salvage.reason_of(topic_id)
+                    reason = self._salvage.reason_of(topic_id, frame.shard)
                     if head > slot.topic.head:
                         slot.topic.apply_gap(slot.topic.head + 1, head, reason, frame.ts)
         for topic_id in mark.quiet:

@@ -33,7 +33,7 @@ READS_MAX = 100_000
 class Rerouting:
     """Routers while the log is replayed."""
 
-    def __init__(self, catalog: Catalog, fs: Fs, reason_of: Callable[[int], Reason]) -> None:
+    def __init__(self, catalog: Catalog, fs: Fs, reason_of: Callable[[int, int], Reason]) -> None:
         self._catalog = catalog
         self._fs = fs
         self._reason_of = reason_of
@@ -78,7 +78,7 @@ class Rerouting:
                     continue
                 if records is None:
                     records = self._records(source, group, rendered)
-                self._land(slot, router, group.to, first, floor, records, total, frame.ts)
+                self._land(slot, router, group.to, first, floor, records, total, frame)
 
     def _land(
         self,
@@ -89,13 +89,13 @@ class Rerouting:
         floor: int,
         records: list[Record | int],
         total: int,
-        ts: int,
+        frame: Frame,
     ) -> None:
         topic, spec = slot.topic, router.spec
         if total and first > topic.head + 1:
-            topic.apply_gap(topic.head + 1, first - 1, self._reason_of(topic.id), ts)
+            topic.apply_gap(topic.head + 1, first - 1, self._reason_of(topic.id, frame.shard), frame.ts)
         made = copies(cut(records, spec.preserve_node, spec.preserve_tag), first, floor)
-        apply_copies(self._catalog, slot, router, made.items, to, ts)
+        apply_copies(self._catalog, slot, router, made.items, to, frame.ts)
         if total:
             slot.quiet = False
             slot.reserved = 0

@@ -33,12 +33,15 @@ class Salvage:
     def __init__(self, catalog: Catalog, report: list[str]) -> None:
         self._catalog = catalog
         self._report = report
-        self.doubtful: dict[int, None] = {}
-        """Ids of topics whose seqs may have gone further than the log shows."""
+        self.doubtful: dict[int, set[int]] = {}
+        """Ids of topics whose seqs may have gone further than the log shows, and the shards where the log is missing: a
+        topic of copies stands in two, and what one shows says nothing of the other."""
         self.holes: list[Hole] = []
         """Every place that was passed over."""
         self.concerned: dict[str, None] = {}
         """Names of the topics that these may have spoken of."""
+        self._hit: set[int] = set()
+        """Ids of topics that were doubtful: what stands in two logs, as copies do, may have lost more than once."""
         self._queues: set[int] = set()
         """Topics that look like logs, and were queues."""
         self.nameless = False
@@ -96,7 +99,7 @@ class Salvage:
             self._report.append(f"{where}: records of {names} that this Delete took may be readable again")
         for slot in slots:
             slot.quiet = False
-            self.doubtful[slot.topic.id] = None
+            self.doubtful.setdefault(slot.topic.id, set()).add(hole.shard)
 
     def _followers(self, slots: list[Slot]) -> Iterator[Slot]:
         """Topics that get copies of others, which stand in the others' log: of routers, and dead letters."""
@@ -123,7 +126,7 @@ class Salvage:
         slot = self._catalog.add_tip(name, topic_id, topic_id, TopicConfig())
         self._catalog.show(slot)
         self._report.append(f"the name of topic {topic_id:x} is lost: it is called {name!r}")
-        self.doubtful[topic_id] = None
+        self.doubtful[topic_id] = set()
         return slot
 
     def was_queue(self, slot: Slot) -> bool:
@@ -135,12 +138,15 @@ class Salvage:
             self._report.append(f"{slot.name!r} was a queue: its jobs are the records of a log now")
         return True
 
-    def reason_of(self, topic_id: int) -> Reason:
+    def reason_of(self, topic_id: int, shard: int) -> Reason:
         """Why seqs are missing before a frame that shows where a topic has got to, which is no longer doubtful then."""
-        if topic_id in self.doubtful:
-            del self.doubtful[topic_id]
-            return Reason.CORRUPTION
-        return Reason.CRASH
+        shards = self.doubtful.get(topic_id)
+        if shards is not None:
+            self._hit.add(topic_id)
+            shards.discard(shard)
+            if not shards:
+                del self.doubtful[topic_id]
+        return Reason.CORRUPTION if topic_id in self._hit else Reason.CRASH
 
 
 def _name_of(topic_id: int) -> str:

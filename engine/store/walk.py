@@ -47,8 +47,6 @@ from engine.wal.chain import Piece
 from engine.wal.reader import WINDOW, Window, body_of
 
 _ZEROS: Final = bytes(WINDOW)
-_LAST: Final = (1 << 64) - 1
-"""Behind every frame: nobody knows how far a shard got, whatever others show of its topics."""
 _KNOWN: Final = frozenset(map(int, FrameType))
 """Types that this version can replay."""
 NEXT_STEP: Final = (
@@ -258,7 +256,7 @@ class ShardWalk:
             window.close()
         if self._newest_lost:
             end = self.pieces[-1].end_lsn
-            yield self._hole(None, end, end)._replace(open=True, order=_LAST, tick=_LAST)
+            yield self._hole(None, end, end)._replace(open=True)
 
     def _frames(self, window: Window, owned_end: int) -> Iterator[Frame]:
         """Valid frames that follow each other inside one file, from `_at` on."""

@@ -127,7 +127,7 @@ class _Reading(Replay):
         self._salvage = self.careful
         self._nameless = nameless or frozenset()
         self.careful.nameless = nameless is not None
-        self.careful.doubtful.update(dict.fromkeys(self._nameless))
+        self.careful.doubtful.update((topic_id, set()) for topic_id in self._nameless)
         self.earlier: dict[int, RangeSet] = {}
         begin = opened.start.begin
         for image, _ in () if begin is None else begin.snapshot.topics():

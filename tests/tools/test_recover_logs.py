@@ -13,9 +13,11 @@ import pytest
 
 from engine.core import Core
 from engine.errors import StoreDamaged
+from engine.formats.frame import FrameType
 from engine.routers.router import RouterSpec
 from engine.tools.finding import Finding, FindingId
 from engine.tools.fsck import Fsck, Summary
+from engine.tools.log_file import LogScan
 from engine.tools.recover import without_advice
 from engine.wal.chain import DATA_START
 from tests.core.hand import SMALL, Hand
@@ -29,6 +31,8 @@ from tests.tools.test_recover import Saved, seen
 
 THREE = msgspec.structs.replace(SMALL, wal_shards=3)
 NAMES = tuple("abcdef")
+SOURCE = "d"
+"""Copied to `copies`, which lives on another shard and is written to as well, and to `mirror`."""
 META = ("LOCK", "meta/MANIFEST")
 
 
@@ -39,7 +43,8 @@ class Store:
         hand = Hand(settings=THREE)
         for name in NAMES:
             hand.create(name)
-        hand.take(hand.core.routers.put("copy", "a", "copies", RouterSpec(), earliest=True))
+        for dest in ("copies", "mirror"):
+            hand.take(hand.core.routers.put(f"to-{dest}", SOURCE, dest, RouterSpec(), earliest=True))
         self._write(hand)
         checkpoint(hand.core, hand.disk, 1, sync=hand.sync)
         hand.settle()
@@ -51,6 +56,7 @@ class Store:
         hand.settle()
         hand.core.close()
         self.tree = hand.disk.cached_tree()
+        self.ids = {name: slot.topic.id for name, slot in hand.core.catalog.visible.items()}
         self.shards = {name: slot.shard for name, slot in hand.core.catalog.visible.items()}
 
     @staticmethod
@@ -58,14 +64,20 @@ class Store:
         for number in range(5):
             for name in NAMES:
                 hand.write(name, f"{name} {number}")
-        hand.settle()
-        while hand.core.route():
+            hand.write("copies", "before the copies")
             hand.settle()
+            while hand.core.route():
+                hand.settle()
+        hand.write("copies", "behind the copies")
         hand.pass_ms(50)
         hand.settle()
 
     def logs(self, shard: int) -> list[str]:
-        return sorted(path for path in self.tree if path.startswith(f"wal/shard-{shard:02d}/"))
+        """Those that hold something."""
+        begin = f"wal/shard-{shard:02d}/"
+        return sorted(
+            path for path, content in self.tree.items() if path.startswith(begin) and any((content or b"")[DATA_START:])
+        )
 
 
 @cache
@@ -155,12 +167,12 @@ def test_a_shard_that_is_gone_with_all_its_log_costs_what_it_held_behind_the_sna
             assert set(left[name].records) == set(range(1, 6)), "the snapshot has these"
         else:
             assert left[name].records == whole[name].records
-    if shards["a"] == shard:
+    if shards[SOURCE] == shard:
         assert "copies" in {one.topic for one in report.lost}, "what is copied stands in the log of its source"
     assert hit <= set(report.concerned)
 
 
-@pytest.mark.parametrize("name", ["a", "copies"])
+@pytest.mark.parametrize("name", [SOURCE, "copies"])
 def test_no_seq_of_a_dest_comes_twice_where_its_log_or_that_of_its_source_is_gone(name: str) -> None:
     """What stands in the other log shows where the dest had got to, but not how far it got behind that."""
     made = saved(without(store().tree, f"wal/shard-{store().shards[name]:02d}"))
@@ -171,6 +183,20 @@ def test_shards_and_manifest_gone_are_made_out_from_snapshots() -> None:
     made = saved(without(store().tree, "wal/shard-02", "meta/MANIFEST"))
     assert made.report.untold
     assert "wal/shard-02 is missing with all of its log" in " ".join(made.report.notes)
+
+
+def test_a_dest_is_told_of_what_its_source_lost_in_the_middle_of_the_log() -> None:
+    """Copies stand in the log of their source; those behind the lost place show where the dest had got to."""
+    path, source = store().logs(store().shards[SOURCE])[-1], store().ids[SOURCE]
+    frames = list(LogScan(StillDisk(store().tree, "boot-1"), path).items())
+    copied = [one for one in frames if one.header.type == FrameType.FORWARD]
+    written = [one for one in frames if one.header.type == FrameType.APPEND and one.header.topic_id == source]
+    content = bytearray(store().tree[path] or b"")
+    begin, end = written[-2].offset, copied[-2].offset + copied[-2].length
+    content[begin:end] = b"\xff" * (end - begin)
+    made = saved(put(store().tree, path, bytes(content)))
+    lost = {one.topic: (one.first, one.last) for one in made.report.lost if not one.perhaps}
+    assert {SOURCE, "mirror"} <= set(lost)
 
 
 def test_an_empty_shard_is_one_without_log() -> None:
