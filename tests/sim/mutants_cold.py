@@ -193,10 +193,10 @@ def _job_shares_the_list_of_what_is_to_go(patch: Patch) -> None:
 def _start_looks_into_the_tier(patch: Patch) -> None:
     old = patch.set(snapshots_module, "_missing", None)
 
-    def missing(fs: Any, segment: Any, tails: Any) -> Any:
+    def missing(fs: Any, store_id: bytes, segment: Any, tails: Any) -> Any:
         if segment.cold:
             fs.tier.store().exists(segment.data_path)
-        return old(fs, segment, tails)
+        return old(fs, store_id, segment, tails)
 
     patch.set(snapshots_module, "_missing", missing)
 
