@@ -161,7 +161,6 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
         manifest = None
     entries = {} if manifest is None else {entry.shard: entry for entry in manifest.shards}
     if manifest is None:
-        # How far the log was on disk is not known any more, so nobody may believe that it was stopped in good order.
         contents[LOCK_PATH] = _RUNNING
         notes.append(f"{MANIFEST_PATH} cannot be read; what it said of the log was taken from the log files")
     counted = max([0, *(one.shards for one in known)]) if manifest is None else 0

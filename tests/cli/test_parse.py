@@ -71,7 +71,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return words
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(words=command_lines())
 def test_both_parsers_read_alike_or_the_small_one_gives_up(words: list[str]) -> None:
     light = maybe_parse(words, COMMANDS, COMMON)

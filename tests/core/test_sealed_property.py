@@ -127,7 +127,7 @@ def one(hand: Hand, name: str, seq: int) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
 @given(
     st.lists(COMMANDS, min_size=4, max_size=25),
     st.lists(REQUESTS, min_size=1, max_size=3),

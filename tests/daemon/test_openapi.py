@@ -190,7 +190,6 @@ def test_requests_from_the_document_get_what_it_documents(
 
         @settings(
             max_examples=EXAMPLES_MAX,
-            deadline=None,
             derandomize=True,
             database=None,
             phases=[Phase.explicit, Phase.generate],

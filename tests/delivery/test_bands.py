@@ -85,7 +85,7 @@ def test_a_hundred_hot_topics_do_not_starve_one_of_low_priority() -> None:
     assert turns <= 20, "a round of turns, not ten seconds"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(-1000, 1500), min_size=1, max_size=400),
     st.lists(st.tuples(st.integers(0, 399), st.integers(0, 3)), max_size=300),

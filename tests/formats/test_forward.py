@@ -38,7 +38,7 @@ def groups(draw: st.DrawFn) -> Group:
     return Group(draw(SEQS), draw(st.integers(0, 2**20)), tuple(ranges), landings)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(groups(), max_size=3), st.binary(max_size=20))
 def test_a_forward_comes_back_and_holds_no_zero(given_groups: list[Group], rest: bytes) -> None:
     head = encode_forward_head(given_groups, TS)

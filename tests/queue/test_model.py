@@ -17,7 +17,6 @@ def run(examples: int, steps: int, *, derandomize: bool = False, seeded: int | N
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             derandomize=derandomize,
             suppress_health_check=list(HealthCheck),
             database=None,

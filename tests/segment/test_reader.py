@@ -31,7 +31,7 @@ from tests.sim.faults import Call, Effect, Fault, FaultFs
 
 
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(samples(), st.booleans())
 def test_any_runs_with_holes_read_back_as_they_were(sample: Sample, piece: bool) -> None:
     disk, segment = disk_of(sample, piece=piece)
@@ -42,7 +42,6 @@ def test_any_runs_with_holes_read_back_as_they_were(sample: Sample, piece: bool)
     assert not segment.worn
 
 
-@settings(deadline=None)
 @given(st.integers(0, 699), st.integers(1, 700))
 def test_any_stretch_of_rows_and_chunks_can_be_asked_for(start: int, count: int) -> None:
     sample = plain(700)

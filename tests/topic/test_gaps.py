@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.topic.gaps import Gap, Gaps, combined
@@ -11,7 +11,6 @@ from engine.types import Reason
 REASONS = st.sampled_from([Reason.CRASH, Reason.CORRUPTION, Reason.SOURCE_TRIM])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9), REASONS), max_size=12))
 def test_every_seq_keeps_the_first_reason_that_it_was_given(added: list[tuple[int, int, Reason]]) -> None:
     gaps, model = Gaps(), dict[int, Reason]()

@@ -83,7 +83,7 @@ def live(topic: Topic) -> set[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(CONFIGS, STEPS, st.lists(st.integers(0, 3), min_size=14, max_size=14), st.integers(0, 30))
 def test_a_damaged_log_shows_what_the_whole_one_does_and_is_not_hit(
     config: TopicConfig, steps: list[tuple[Any, ...]], waits: list[int], slack: int

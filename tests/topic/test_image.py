@@ -63,7 +63,7 @@ def cold(life: Life, block: Block) -> Block:
     return block
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(CONFIGS, STEPS, STEPS, st.integers(0, 20))
 def test_what_was_put_back_goes_on_like_the_original(
     config: TopicConfig, before: list[Any], after: list[Any], later: int

@@ -212,7 +212,7 @@ def compare_newest(topic: Topic, request: PageRequest, cursor: int, now: int) ->
         assert (newest, page.next_from_seq, page.tombstone) == (b"".join(page.pieces), topic.head, None), whole
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
 @given(CONFIGS, STEPS, st.lists(st.tuples(REQUESTS, st.none() | SEQS), min_size=1, max_size=4), st.integers(0, 20))
 def test_a_topic_does_what_the_model_does(
     config: TopicConfig, steps: list[Any], reads: list[tuple[PageRequest, int | None]], later: int

@@ -1,6 +1,6 @@
 """RangeSet against a plain set of numbers."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.topic.rangeset import RangeSet
@@ -16,7 +16,6 @@ def both(ranges: list[tuple[int, int]]) -> tuple[RangeSet, set[int]]:
     return real, model
 
 
-@settings(deadline=None)
 @given(RANGES, st.none() | st.integers(0, 80))
 def test_it_holds_what_was_added_and_not_removed(ranges: list[tuple[int, int]], below: int | None) -> None:
     real, model = both(ranges)
@@ -30,7 +29,6 @@ def test_it_holds_what_was_added_and_not_removed(ranges: list[tuple[int, int]], 
         assert (seq in real) == (seq in model)
 
 
-@settings(deadline=None)
 @given(RANGES)
 def test_its_neighbours_are_found(ranges: list[tuple[int, int]]) -> None:
     real, model = both(ranges)

@@ -69,7 +69,7 @@ def sealed_run(step: tuple[Any, ...], now: int, model: Model, hot: Life, sealed:
     model.delete(wanted, now)
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
+@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
 @given(
     CONFIGS,
     LIVES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.commands import DeleteSelector
@@ -78,7 +78,6 @@ TAGS = st.sampled_from([None, "t", "tt", '"', ',"$tag":"t"', "t}"])
 DATAS = st.sampled_from([b"1", b'{"$tag":"t"}', b'{"a":1,"$tag":"t"}', b'[{"a":1,"$tag":"t"},{"$tag":"tt"}]'])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(DATAS, TAGS), min_size=1, max_size=20), TAGS, st.booleans(), st.data())
 def test_what_looks_like_a_tag_inside_data_is_none(
     records: list[tuple[bytes, str | None]], tag: str | None, exact: bool, data: st.DataObject
