@@ -4,6 +4,7 @@ Nothing else in the engine asks what time it is. `Clock` is the seam (the real o
 `EngineTime` turns it into the milliseconds that records, leases and ages live by: it starts at max(last logged, wall),
 then advances with CLOCK_BOOTTIME, so that suspension counts. A step of the wall clock is adopted only forward, and
 only once it has been steady for `STEADY_MS`: a step back revives nothing, a bogus step forward expires nothing.
+`EpochClock` is the counter behind the epochs of topics, which moves with time so that nobody can count by it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ LOOK_MS: Final = 10
 
 STEP_TOLERANCE_MS: Final = 50
 """Drift between the two clocks below which nobody speaks of a step."""
+
+EPOCH_START_MAX: Final = 1 << 52
+"""Where epochs begin at most, however late the clock believes it is: they stay below 2^53 (http-api.md §3)."""
 
 
 class Clock(Protocol):
@@ -85,3 +89,26 @@ class EngineTime:
             self._step_seen_boot_ms = None
         if self._step_seen_boot_ms is None:
             self._look_ms = boot_ms + LOOK_MS
+
+
+class EpochClock:
+    """Gives each topic an epoch that is above all before it, and says nothing of how many these are.
+
+    An epoch is the microsecond of its Create, counted on from engine time at the start: all that two of them tell is
+    how much time lies between, which whoever made both knows. One that is above now already (a topic from a store
+    whose clock was ahead) sets the counter forward.
+    """
+
+    __slots__ = ("_clock", "_offset_us")
+
+    def __init__(self, clock: Clock, now_ms: int) -> None:
+        self._clock = clock
+        self._offset_us = min(now_ms * 1000, EPOCH_START_MAX) - clock.boot_ns() // 1000
+
+    def next(self, last: int) -> int:
+        """An epoch for now. `last` is the highest one that was ever given out."""
+        epoch = self._clock.boot_ns() // 1000 + self._offset_us
+        if epoch <= last:
+            self._offset_us += last + 1 - epoch
+            return last + 1
+        return epoch

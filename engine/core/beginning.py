@@ -62,7 +62,8 @@ class Beginning:
         finally:
             if collects:
                 gc.enable()
-        catalog.epoch = globals_.epoch
+        catalog.last_id = globals_.epoch
+        catalog.last_epoch = globals_.last_epoch
         catalog.closed_names.update(globals_.closed_names)
         catalog.attached.update(globals_.attached)
         self.last_ts = globals_.last_ts

@@ -1,7 +1,7 @@
 """All topics by name: as decisions see them (the tip), and as readers do (what is visible).
 
-A Create or a Drop moves the tip at once and what is visible when it is synced. Also here: the counter that gives every
-incarnation of a name an epoch (and an id) that no other one has, and the names that a write must not create.
+A Create or a Drop moves the tip at once and what is visible when it is synced. Also here: the last id and the highest
+epoch, so that no two incarnations of a name share one, and the names that a write must not create.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class Catalog:
         self.by_id: dict[int, Slot] = {}
         self.names: list[str] = []
         """Visible names, sorted."""
-        self.epoch = 0
-        """The last epoch that was given out."""
+        self.last_id = 0
+        """The last number that was given to a topic or a router."""
+        self.last_epoch = 0
+        """The highest epoch that a topic here ever had."""
         self.closed_names: set[str] = set()
         """Dropped names whose last configuration said `auto_create: false`, or that have moved to another store."""
         self.attached: set[str] = set()
@@ -71,7 +73,8 @@ class Catalog:
         slot = Slot(Topic(topic_id, name, epoch, self.shared(config), self.cache, self.keys), self.shard_of(topic_id))
         self.tip[name] = slot
         self.by_id[topic_id] = slot
-        self.epoch = max(self.epoch, epoch)
+        self.last_id = max(self.last_id, topic_id)
+        self.last_epoch = max(self.last_epoch, epoch)
         self.closed_names.discard(name)
         return slot
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from engine.checkpoint.jobs import Job as KeepJob
-from engine.clock import Clock, EngineTime
+from engine.clock import Clock, EngineTime, EpochClock
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.catching import Catching
 from engine.core.commit import Commit
@@ -80,6 +80,7 @@ class Core(Reads):
         self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
         self.closing = False
         self._time = EngineTime(clock, replay.last_ts)
+        self._epochs = EpochClock(clock, self._time.now_ms)
         self._time_is_fresh = False
         self.parking = Parking()
         self.damage = Damage(self.catalog, self.commit, self._room, self._park, self.now)
@@ -185,7 +186,7 @@ class Core(Reads):
         self._check_new_topic(name)
         if key is not None:
             check_key_count(self.catalog.keys, self.limits.idempotency_keys, self.now())
-        shard = self.catalog.shard_of(self._next_epoch())
+        shard = self.catalog.shard_of(self._next_id())
         if self.wal.shards[shard].want and not self._room(shard, batch.bytes):
             return False
         rendered = render(batch, 1, self.now())
@@ -301,7 +302,7 @@ class Core(Reads):
         self.queues.check(name, config)
         if slot is None:
             self._check_new_topic(name)
-            if not self._room(self.catalog.shard_of(self._next_epoch()), ROOM_SLACK):
+            if not self._room(self.catalog.shard_of(self._next_id()), ROOM_SLACK):
                 return False
             self._create(name, config, ticket)
             return True
@@ -320,11 +321,11 @@ class Core(Reads):
 
     def _create(self, name: str, config: TopicConfig, ticket: Ticket[TopicPut] | None) -> Slot:
         """Stage a Create; the caller has checked that it may be made, and that there is room."""
-        epoch = self._next_epoch()
-        slot = self.catalog.add_tip(name, epoch, epoch, config)
+        topic_id, epoch = self._next_id(), self._epochs.next(self.catalog.last_epoch)
+        slot = self.catalog.add_tip(name, topic_id, epoch, config)
         slot.last_write_ms = now = self.now()
         body = encode_control_body(CreateBody(name=name, epoch=epoch, config=config))
-        end = self.wal.stage(slot.shard, FrameType.CREATE, 0, 0, epoch, 0, now, body)
+        end = self.wal.stage(slot.shard, FrameType.CREATE, 0, 0, topic_id, 0, now, body)
         self.commit.add(StagedCreate(slot, ticket), end, sync=True)
         return slot
 
@@ -556,18 +557,18 @@ class Core(Reads):
         if slot is not None and slot.moved is not None:
             raise elsewhere(slot.name, slot.moved)
 
-    def _next_epoch(self) -> int:
-        """The epoch (and id) of the next topic: one that lives on a shard which takes writes, if there is one."""
-        first = self.catalog.epoch + 1
-        for epoch in range(first, first + 8 * len(self.wal.shards)):
-            if self.wal.shards[self.catalog.shard_of(epoch)].failed is None:
-                return epoch
+    def _next_id(self) -> int:
+        """The id of the next topic: one that lives on a shard which takes writes, if there is one."""
+        first = self.catalog.last_id + 1
+        for topic_id in range(first, first + 8 * len(self.wal.shards)):
+            if self.wal.shards[self.catalog.shard_of(topic_id)].failed is None:
+                return topic_id
         return first
 
     def _check_new_topic(self, name: str) -> None:
         """Whether one more topic may be made now."""
         self.handover.check_new(name)
-        self._check_writable(self.catalog.shard_of(self._next_epoch()))
+        self._check_writable(self.catalog.shard_of(self._next_id()))
         if self.limits.topics and len(self.catalog.tip) >= self.limits.topics:
             raise capped("max_topics", self.limits.topics)
 

@@ -158,7 +158,7 @@ class Handover:
             why = "a topic of that name is here" if there.moved is None else "it was offered by this store; cancel that"
             raise _refused(name, "exists", why)
         core._check_new_topic(name)
-        core.catalog.epoch = topic_id = core._next_epoch()
+        core.catalog.last_id = topic_id = core._next_id()
         self._expected.add(name)
         return topic_id
 

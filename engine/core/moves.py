@@ -109,7 +109,7 @@ def _make(core: Core, slot: Slot, name: str) -> str | None:
         return "the dead_letter topic was dropped, and its auto_create was false; create it"
     config = configured(name, None, dead_letter_config(slot.config))
     core._check_new_topic(name)
-    if core._room(core.catalog.shard_of(core._next_epoch()), ROOM_SLACK):
+    if core._room(core.catalog.shard_of(core._next_id()), ROOM_SLACK):
         core._create(name, config, None)
     return None
 

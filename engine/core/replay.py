@@ -248,7 +248,6 @@ class Replay:
             return
         if older is not None:
             self._forget(older)
-        catalog.epoch = max(catalog.epoch, frame.topic_id)
         slot, files = attached(catalog, body, self.opened.fs)
         self.attached_files |= files
         catalog.show(slot)

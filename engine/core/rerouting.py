@@ -45,7 +45,7 @@ class Rerouting:
         if known is not None:
             known.spec = known.next_spec = spec_of(body)
             return
-        self._catalog.epoch = max(self._catalog.epoch, body.number)
+        self._catalog.last_id = max(self._catalog.last_id, body.number)
         self._catalog.routers.add(Router.of(body, slot.topic.id))
 
     def drop(self, frame: Frame) -> None:

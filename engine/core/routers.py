@@ -180,7 +180,7 @@ class Routers:
         if begin is not None and end is not None and closes:
             self._check_cycle(begin, end, spec)
         for missing in [missing for missing, slot in ((source, begin), (dest, end)) if slot is None]:
-            if not core._room(core.catalog.shard_of(core._next_epoch()), ROOM_SLACK):
+            if not core._room(core.catalog.shard_of(core._next_id()), ROOM_SLACK):
                 return False
             core._create(missing, configured(missing, None, ConfigChanges()), None)
         if begin is None or end is None or not begin.visible or not end.visible:
@@ -207,14 +207,14 @@ class Routers:
         router = known
         if router is None:
             cursor = source.topic.at(now).earliest_seq - 1 if earliest else source.tip
-            router = Router(core.catalog.epoch + 1, name, source.topic.id, dest.topic.id, spec, cursor)
+            router = Router(core.catalog.last_id + 1, name, source.topic.id, dest.topic.id, spec, cursor)
         body = encode_router_body(router.body(spec))
         if not core._room(dest.shard, len(body), control=True):
             return False
         end = core.wal.stage(dest.shard, FrameType.ROUTER_PUT, 0, 0, dest.topic.id, 0, now, body)
         router.next_spec = spec
         if known is None:
-            core.catalog.epoch = router.number
+            core.catalog.last_id = router.number
             self._roster.add(router)
             self._attach(router)
         core.commit.add(StagedRouter(dest, ticket, router, spec, known is None), end, sync=True)

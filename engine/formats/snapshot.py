@@ -207,7 +207,9 @@ class Globals(msgspec.Struct, kw_only=True, omit_defaults=True):
     tick: int = 1
     """The next group write's."""
     epoch: int = 0
-    """The last one that was given out."""
+    """The last id that was given out."""
+    last_epoch: int = 0
+    """The highest that a topic ever had."""
     shards: int = 1
     """How many took writes: topics live on `xxh3(id) % shards`."""
     closed_names: list[str] = []

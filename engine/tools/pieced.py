@@ -1,7 +1,7 @@
 """A snapshot pieced together where none checks and the log was trimmed behind them: what files still prove.
 
     sections of either snapshot that check    topics as they were, name and all; replay goes on from their `from_lsn`
-    segments, tails files, .del files         topics whose names are lost: `salvaged-<id>`, where the epoch is the id
+    segments, tails files, .del files         topics whose names are lost: `salvaged-<id>`; their epoch is their id
     the log that is left                      all that came later, replayed as ever
 
 Of a topic that has only its files nobody knows the configuration, or what was evicted or deleted since: its records are
@@ -92,6 +92,7 @@ def piece_together(fs: Fs, notes: list[str]) -> Pieced | None:
         number=max([1, *numbers, files.highest]),
         last_ts=max([base.last_ts, files.last_ts, *ends]),
         epoch=max([base.epoch, *images, *(image.id for image, _ in nameless)]),
+        last_epoch=max([base.last_epoch, *(image.epoch for image, _ in images.values())]),
         cuts=_cuts(fs, store_id, manifest, known),
     )
     bad = [snapshot_path(number) for number in numbers]

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from engine.commands import Batch, DeleteSelector
+from engine.core.jobs import outcome
 from engine.errors import Code, Refused
 from engine.limits import Limits
+from engine.routers.router import RouterSpec
 from engine.types import Discard, Durability, TopicConfig, TopicType
 from tests.core.hand import SMALL, Hand, records
 from tests.sim.media import Cut
@@ -55,6 +57,33 @@ def test_a_recreated_topic_has_another_epoch_also_after_a_crash_and_starts_at_se
     second = again.write("t", 2)
     assert second.epoch > first.epoch
     assert second.first_seq == 1
+
+
+def test_two_epochs_tell_the_time_between_them_and_not_how_many_topics_and_routers_others_made() -> None:
+    told = []
+    for others in (0, 7):
+        hand = Hand()
+        mine = hand.write("mine.1", 1).epoch
+        for number in range(others):
+            hand.pass_ms(1)
+            hand.write(f"theirs.{number}", 1)
+        if others:
+            hand.take(hand.core.routers.put("r", "theirs.0", "theirs.1", RouterSpec()))
+        hand.pass_ms(20 - others)
+        told.append(hand.write("mine.2", 1).epoch - mine)
+    assert told == [20_000, 20_000]
+
+
+def test_an_epoch_is_above_that_of_a_dropped_topic_from_a_store_whose_clock_was_ahead_also_after_a_checkpoint() -> None:
+    hand = Hand()
+    ahead = hand.core.catalog.last_epoch = hand.core.now() * 1000 + 86_400_000_000
+    hand.write("t", 1)
+    hand.take(hand.core.drop_topic("t"))
+    job = hand.snapshot_job()
+    hand.core.keep_done(job, outcome(job, hand.fs))
+    hand.settle()
+    again = hand.reopen(hand.disk.powered_off(Cut(0)), hand.clock.reboot())
+    assert again.write("t", 2).epoch > ahead + 1
 
 
 def test_a_dropped_topic_never_comes_back() -> None:

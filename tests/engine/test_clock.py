@@ -1,6 +1,6 @@
-"""Engine time never falls, follows no bogus step forward, and counts suspension."""
+"""Engine time never falls, follows no bogus step forward, and counts suspension; epochs rise and count nothing."""
 
-from engine.clock import LOOK_MS, STEADY_MS, EngineTime
+from engine.clock import EPOCH_START_MAX, LOOK_MS, STEADY_MS, EngineTime, EpochClock
 
 
 class Hands:
@@ -97,3 +97,40 @@ def test_the_wall_clock_is_looked_at_now_and_then_while_it_does_not_step() -> No
     assert looks > 100 // LOOK_MS + 5, "a step that was seen is watched closely"
     hands.pass_ms(STEADY_MS)
     assert time.advance() == hands.wall
+
+
+def test_epochs_tell_the_time_between_two_and_not_how_many_there_were() -> None:
+    told = []
+    for others in (0, 40):
+        hands = Hands()
+        epochs = EpochClock(hands, EngineTime(hands, 0).now_ms)
+        mine = last = epochs.next(0)
+        for _ in range(others):
+            hands.pass_ms(1)
+            last = epochs.next(last)
+        hands.pass_ms(100 - others)
+        told.append(epochs.next(last) - mine)
+    assert told == [100_000, 100_000]
+
+
+def test_an_epoch_is_above_all_before_it_also_where_time_stands_still() -> None:
+    epochs = EpochClock(Hands(), 1_000_000)
+    last = epochs.next(0)
+    assert [last := epochs.next(last) for _ in range(3)] == [1_000_000_001, 1_000_000_002, 1_000_000_003]
+
+
+def test_epochs_go_on_with_time_from_one_of_a_clock_that_was_ahead() -> None:
+    hands = Hands()
+    epochs = EpochClock(hands, 1_000_000)
+    ahead = epochs.next(0) + 86_400_000_000
+    assert epochs.next(ahead) == ahead + 1
+    hands.pass_ms(5)
+    assert epochs.next(ahead + 1) == ahead + 1 + 5_000
+
+
+def test_epochs_stay_below_two_to_the_53_whatever_the_clock_believes() -> None:
+    for year in (2026, 2255, 9999):
+        hands = Hands(wall=(year - 1970) * 31_556_952_000)
+        epoch = EpochClock(hands, hands.wall).next(0)
+        assert epoch <= EPOCH_START_MAX
+        assert EpochClock(hands, hands.wall).next(epoch) == epoch + 1

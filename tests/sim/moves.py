@@ -361,7 +361,7 @@ def _there_and_back(shards: int, crashes: Crashes[Told]) -> None:
     b.detach()
     a.wait(a.core.put_topic("more", ConfigChanges()))
     shard_of = a.core.catalog.shard_of
-    away, home = a.core.catalog.visible[NAME].shard, shard_of(a.core.catalog.epoch + 1)
+    away, home = a.core.catalog.visible[NAME].shard, shard_of(a.core.catalog.last_id + 1)
     assert shards == 1 or home < away, "what ends here and what begins are to lie in two shards, synced in this order"
     crashes.watch(disk, lambda: told)
     a.attach()

@@ -295,8 +295,8 @@ def _other_globals(patch: Patch, **values: Any) -> None:
     patch.set(keeper_module, "Globals", globals_)
 
 
-@_mutant("history-drops@4", "history-drops")
-def _epoch_not_in_a_snapshot(patch: Patch) -> None:
+@_mutant("history-flood", "history-drops")
+def _id_not_in_a_snapshot(patch: Patch) -> None:
     _other_globals(patch, epoch=0)
 
 

@@ -324,8 +324,9 @@ class Oracle:
         known = line.epochs.get(model.incarnation)
         if known is not None and seen.epoch != known:
             return f"epoch {seen.epoch}, not {known}"
-        if known is None and seen.epoch in line.epochs.values():
-            return f"epoch {seen.epoch} of an earlier incarnation"
+        earlier = [epoch for incarnation, epoch in line.epochs.items() if incarnation < model.incarnation]
+        if known is None and seen.epoch <= max(earlier, default=0):
+            return f"epoch {seen.epoch} is not above those of earlier incarnations"
         if seen.config != model.config:
             return f"config {seen.config}, not {model.config}"
         if seen.damage:

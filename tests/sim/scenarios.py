@@ -268,12 +268,14 @@ def _recreated(world: World) -> None:
 
 
 def _recreated_by_another_process(world: World) -> None:
-    """The newest topic is dropped, and the next process makes it again: its epoch is a new one all the same."""
+    """The newest topic is dropped, and the next process, whose clock is behind, makes it again: its epoch is above."""
     world.append("t", 1)
     for end in (world.kill, world.stop, world.lose_nothing):
         world.append("u", 2)
         world.drop("u")
-        end().start()
+        end()
+        world.clock.wall_step(-3_600_000)
+        world.start()
         world.append("u", 1)
         world.drop("u")
     world.append("u", 1)

@@ -35,7 +35,7 @@ def test_a_topic_comes_home_only_where_its_old_place_can_end() -> None:
     b.detach()
     old = a.core.catalog.visible[NAME]
     count = 0
-    while a.core.catalog.shard_of(a.core.catalog.epoch + 1) == old.shard:
+    while a.core.catalog.shard_of(a.core.catalog.last_id + 1) == old.shard:
         a.wait(a.core.put_topic(f"more-{count}", ConfigChanges()))
         count += 1
     a.core.wal.shards[old.shard].failed = OSError("the disk is gone")

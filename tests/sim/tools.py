@@ -7,7 +7,7 @@ about what was written, a file that nobody listed and a byte that is not what it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, cast
@@ -96,6 +96,14 @@ def _whys(fs: Fs) -> dict[tuple[str, int], object]:
                 until_read(inspection, partial(inspection.record, name, seq), _nobody)
             except Refused as refused:
                 found[name, seq] = (refused.detail or {}).get("why")
+    inspection.close()
+    return found
+
+
+def _nameless(fs: Fs) -> dict[str, str]:
+    """What topics are called whose names are lost → their names."""
+    inspection = Inspection(fs, ManualClock(), HISTORY)
+    found = {f"salvaged-{slot.topic.id:x}": name for name, slot in inspection.catalog.visible.items()}
     inspection.close()
     return found
 
@@ -205,7 +213,7 @@ def _rebuilds(
         check_report(report)
         wanted = _seen(_still(target.cached_tree()))
         before = _still(whole())
-        _losses_only(_seen(before), wanted, report)
+        _losses_only(_seen(before), wanted, report, _nameless(before))
         if report.complete:
             same(_seen(before), wanted, "new store")
             assert _whys(before) == _whys(_still(target.cached_tree())), "why records are gone is another reason"
@@ -229,16 +237,15 @@ def _rebuilds(
     return run
 
 
-def _losses_only(before: Topics, after: Topics, report: Report) -> None:
+def _losses_only(before: Topics, after: Topics, report: Report, nameless: Mapping[str, str]) -> None:
     """What the new store has is what the old one had, but for the losses that the report names; nothing comes back.
 
-    Topics whose names are lost are known by their epochs.
+    `nameless`: as topics whose names are lost are called → their names.
     """
-    names = {topic.epoch: name for name, topic in before.items()}
     lost = {(one.topic, seq) for one in report.lost for seq in range(one.first, one.last + 1)}
     assert len(after) == len(before), f"topics {sorted(before)}, then {sorted(after)}"
     for name, there in after.items():
-        topic = before[names[there.epoch]]
+        topic = before[nameless.get(name, name)]
         assert there.problem is None, there.problem
         if name in before:
             assert (there.head, there.config) == (topic.head, topic.config), name
@@ -317,7 +324,7 @@ def _before_the_cut(report: Report) -> None:
     core = Core.open(disk, ManualClock(), HISTORY)
     look(core)
     running, whole = dict(look(core).topics), _seen(_still(_store()))
-    _losses_only(whole, running, report)
+    _losses_only(whole, running, report, {})
     (name,) = {one.topic for one in report.lost}
     kept, gone = running[name].records.keys(), whole[name].records.keys() - running[name].records.keys()
     assert min(kept) < min(gone), "what lies before the cut is gone, too"
