@@ -19,7 +19,7 @@ from engine.routers.copies import Copies, Item, Run
 from engine.routers.hops import Hops
 from engine.routers.router import Router, RouterSpec
 from engine.topic.block import DERIVED
-from engine.types import Durability, Reason
+from engine.types import Durability
 
 
 class RouterPut(NamedTuple):
@@ -53,9 +53,9 @@ def apply_copies(
             continue
         if host is not None:
             host.age(ts)
-        topic.apply_gap(first, first + item - 1, Reason.SOURCE_TRIM, ts)
+        topic.apply_gap(first, first + item.seqs - 1, item.reason, ts)
         if host is not None:
-            host.lost(first, first + item - 1)
+            host.lost(first, first + item.seqs - 1)
     router.cursor = to
     catalog.records_live += topic.count - records
     catalog.bytes_live += topic.bytes - size

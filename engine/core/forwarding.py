@@ -34,7 +34,7 @@ from engine.formats.append import encode_append_body
 from engine.formats.forward import Group, Landing, encode_forward_head
 from engine.formats.frame import FrameType
 from engine.limits import KIB, MIB, SYNC_WINDOW
-from engine.routers.copies import Copies, Cut, Record, Stretch, carry, copies, cut, take
+from engine.routers.copies import Copies, Cut, Missing, Record, Stretch, carry, copies, cut, take
 from engine.routers.graph import ancestors, hops_limit
 from engine.routers.router import Router
 from engine.topic.history import NotCached, ReadJob
@@ -266,7 +266,7 @@ class Forwarding:
             landings = []
             # Times never fall in a source either, so who stands below its first record raises none.
             begins_ts = stretch.records[0].ts if stretch.records else now
-            parts: dict[tuple[bool, bool], list[Cut | int]] = {}
+            parts: dict[tuple[bool, bool], list[Cut | Missing]] = {}
             made: dict[tuple[int, int, bool, bool], Copies] = {}
             for router, dest in routers:
                 first = firsts.get(dest)

@@ -20,7 +20,7 @@ from engine.formats.append import decode_append_body
 from engine.formats.forward import Group, decode_forward, decode_router_drop, decode_router_put
 from engine.fragment import Rendered
 from engine.fs import Fs
-from engine.routers.copies import Record, carried, copies, cut, gather
+from engine.routers.copies import Missing, Record, carried, copies, cut, gather, missed
 from engine.routers.router import Router, spec_of
 from engine.store.recovery import Frame
 from engine.topic.history import NotCached
@@ -65,7 +65,7 @@ class Rerouting:
         rendered = decode_append_body(frame.flags, frame.count, rest).rendered if frame.count else None
         source = self._catalog.by_id.get(frame.topic_id)
         for group in groups:
-            records: list[Record | int] | None = None
+            records: list[Record | Missing] | None = None
             for number, first, floor in group.landings:
                 router = self._catalog.routers.by_number.get(number)
                 slot = None if router is None else self._catalog.by_id.get(router.dest)
@@ -87,7 +87,7 @@ class Rerouting:
         to: int,
         first: int,
         floor: int,
-        records: list[Record | int],
+        records: list[Record | Missing],
         total: int,
         frame: Frame,
     ) -> None:
@@ -100,9 +100,9 @@ class Rerouting:
             slot.quiet = False
             slot.reserved = 0
 
-    def _records(self, source: Slot | None, group: Group, rendered: Rendered | None) -> list[Record | int]:
+    def _records(self, source: Slot | None, group: Group, rendered: Rendered | None) -> list[Record | Missing]:
         """What a group copies, with the losses in front of it."""
-        found: list[Record | int] = [group.lost] if group.lost else []
+        found: list[Record | Missing] = [*missed(group.lost)]
         if rendered is not None:
             return found + carried(rendered, group.ranges)
         topic = None if source is None else source.topic

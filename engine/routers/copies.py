@@ -6,7 +6,7 @@
 `take` says what one pass copies, `gather` finds the same records again from the positions in the log, `carried` in the
 bytes that came with them. `cut` leaves of them what all dests get alike, and `copies` puts the rest in front: runs that
 a dest applies one by one, records of one time, since that is what a batch has. What of a range is not there any more is
-a loss, and as many seqs of the dest are a gap.
+missing, and as many seqs of the dest are a gap: `corruption` where the source lost it to damage, else `source_trim`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from engine.formats.forward import Range
 from engine.fragment import META_FIXED, NODE_FIXED, PREFIX_FIXED, TAG_FIXED, Rendered, digits, tag_of, ts_of
 from engine.routers.hops import Hops
 from engine.topic.block import NOT_LOGGED
+from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
-from engine.types import Match
+from engine.types import Match, Reason
 
 SCAN_MAX: Final = 10_000
 """Records that one pass examines, whatever it copies."""
@@ -58,8 +59,15 @@ class Run(NamedTuple):
     hops: int
 
 
-Item: TypeAlias = Run | int
-"""Copies, or so many seqs that are lost."""
+class Missing(NamedTuple):
+    """So many seqs that are lost, and why."""
+
+    seqs: int
+    reason: Reason
+
+
+Item: TypeAlias = Run | Missing
+"""Copies, or seqs that a dest has no copies for."""
 Column: TypeAlias = "array[int] | None"
 """Lengths of a part in each record; None where no record has it."""
 
@@ -112,9 +120,9 @@ class Stretch(NamedTuple):
     by_position: bool
     """Whether the log is going to have all of them where its frames are read again."""
 
-    def found(self) -> list[Record | int]:
+    def found(self) -> list[Record | Missing]:
         """The records, behind the losses in front of them."""
-        return [self.lost, *self.records] if self.lost else list(self.records)
+        return [*missed(self.lost), *self.records]
 
     def ranges(self) -> tuple[Range, ...]:
         """The seqs of the records."""
@@ -204,20 +212,34 @@ def _records(topic: Topic, hops: Hops | None, first: int, last: int) -> Iterator
             seq += 1
 
 
-def gather(topic: Topic | None, ranges: Iterable[Range]) -> list[Record | int]:
+def gather(topic: Topic | None, ranges: Iterable[Range]) -> list[Record | Missing]:
     """The records at these positions, and how many of them are gone. Raises `NotCached`."""
-    found: list[Record | int] = []
+    found: list[Record | Missing] = []
     for first, last, hops in ranges:
         seq = first
         if topic is not None:
             for start, stop in topic.live_runs(max(first, topic.earliest_seq), min(last, topic.head)):
-                if start > seq:
-                    found.append(start - seq)
+                found += _missing(topic, seq, start - 1)
                 found += [record._replace(hops=hops) for record, _ in _records(topic, None, start, stop)]
                 seq = stop + 1
-        if seq <= last:
-            found.append(last - seq + 1)
+        found += _missing(topic, seq, last)
     return found
+
+
+def missed(count: int) -> list[Missing]:
+    """What a source had lost before a pass came to it."""
+    return [Missing(count, Reason.SOURCE_TRIM)] if count else []
+
+
+def _missing(topic: Topic | None, first: int, last: int) -> list[Missing]:
+    """Records that were copied once, and are gone since."""
+    found: list[Missing] = []
+    damaged = () if topic is None or last < first else RangeSet.of(topic.lost).between(first, last)
+    for start, stop in damaged:
+        found += missed(start - first)
+        found.append(Missing(stop - start + 1, Reason.CORRUPTION))
+        first = stop + 1
+    return found + missed(max(last - first + 1, 0))
 
 
 def carry(records: list[Record]) -> Rendered:
@@ -228,7 +250,7 @@ def carry(records: list[Record]) -> Rendered:
     return Rendered(b",".join([record.fragment for record in records]), strides, nodes, metas, tags)
 
 
-def carried(rendered: Rendered, ranges: Iterable[Range]) -> list[Record | int]:
+def carried(rendered: Rendered, ranges: Iterable[Range]) -> list[Record | Missing]:
     """The opposite, for the ranges of one group."""
     by_seq: dict[int, tuple[bytes, tuple[int, int, int]]] = {}
     columns = (rendered.node_lens, rendered.meta_lens, rendered.tag_lens)
@@ -237,26 +259,26 @@ def carried(rendered: Rendered, ranges: Iterable[Range]) -> list[Record | int]:
         fragment = rendered.fragments[end - rendered.strides[index] : end - 1]
         node, meta, tag = (0 if lens is None else lens[index] for lens in columns)
         by_seq[int(fragment[len(b'{"$seq":') : fragment.index(b",")])] = fragment, (node, meta, tag)
-    found: list[Record | int] = []
+    found: list[Record | Missing] = []
     for first, last, hops in ranges:
         for seq in range(first, last + 1):
             if seq in by_seq:
                 fragment, lens = by_seq[seq]
                 found.append(Record(seq, ts_of(fragment, 0), hops, fragment, lens))
             else:
-                found.append(1)
+                found += missed(1)
     return found
 
 
-def cut(records: Iterable[Record | int], keep_node: bool, keep_tag: bool) -> list[Cut | int]:
+def cut(records: Iterable[Record | Missing], keep_node: bool, keep_tag: bool) -> list[Cut | Missing]:
     """What all dests get alike that keep the same of these records."""
-    parts: list[Cut | int] = []
+    parts: list[Cut | Missing] = []
     pending: list[Record] = []
     for record in records:
-        if pending and (isinstance(record, int) or record.ts != pending[0].ts or record.hops != pending[0].hops):
+        if pending and (isinstance(record, Missing) or record.ts != pending[0].ts or record.hops != pending[0].hops):
             parts.append(_cut(pending, keep_node, keep_tag))
             pending = []
-        if isinstance(record, int):
+        if isinstance(record, Missing):
             parts.append(record)
         else:
             pending.append(record)
@@ -280,14 +302,14 @@ def _cut(records: list[Record], keep_node: bool, keep_tag: bool) -> Cut:
     return Cut(ts, hops + 1, rests, (nodes, metas, tags))
 
 
-def copies(parts: Iterable[Cut | int], first_seq: int, floor: int) -> Copies:
+def copies(parts: Iterable[Cut | Missing], first_seq: int, floor: int) -> Copies:
     """The copies for a dest, from `first_seq` on, none of them older than `floor`."""
     items: list[Item] = []
     seq, records, size, last_ts = first_seq, 0, 0, 0
     for part in parts:
-        if isinstance(part, int):
+        if isinstance(part, Missing):
             items.append(part)
-            seq += part
+            seq += part.seqs
             continue
         count = len(part.rests)
         last_ts = max(part.ts, floor)

@@ -7,8 +7,9 @@ import random
 from typing import Any
 
 from engine.commands import Batch
+from engine.formats.forward import Range
 from engine.fragment import payload_bytes, render
-from engine.routers.copies import Record, Run, carried, carry, copies, cut, gather, take
+from engine.routers.copies import Missing, Record, Run, carried, carry, copies, cut, gather, missed, take
 from engine.topic.state import Topic
 from engine.types import Match, Reason, TopicConfig
 
@@ -74,11 +75,11 @@ def test_records_of_one_time_are_one_run_unless_they_were_forwarded_more_often()
     records = [
         Record(seq, 7, seq // 3, b'{"$seq":%d,"$ts":7,"data":%d}' % (seq, seq), (0, 0, 0)) for seq in range(1, 7)
     ]
-    made = copies(cut([2, *records[:1], 1, *records[1:]], True, True), 10, 0)
-    runs = [item if isinstance(item, int) else (item.hops, item.rendered.fragments) for item in made.items]
+    made = copies(cut([*missed(2), *records[:1], *missed(1), *records[1:]], True, True), 10, 0)
+    runs = [item if isinstance(item, Missing) else (item.hops, item.rendered.fragments) for item in made.items]
     first, second = b'{"$seq":12,"$ts":7,"data":1}', b'{"$seq":14,"$ts":7,"data":2}'
-    assert runs[:4] == [2, (1, first), 1, (1, second)]
-    assert [run[0] for run in runs[4:] if isinstance(run, tuple)] == [2, 3]
+    assert runs[:4] == [*missed(2), (1, first), *missed(1), (1, second)]
+    assert [run[0] for run in runs[4:]] == [2, 3]
     assert (made.seqs, made.records, made.loses) == (9, 6, True)
 
 
@@ -94,15 +95,18 @@ def test_records_are_found_again_by_position_and_in_what_was_carried() -> None:
         assert carried(carry(stretch.records), ranges) == stretch.records
 
 
-def test_what_is_gone_is_counted_where_it_was() -> None:
-    topic = a_topic()
-    ranges = take(topic, None, 0, 2000, **ALL).ranges()
+def test_what_is_gone_is_counted_where_it_was_and_damage_is_called_so() -> None:
+    topic = a_topic(cap_records=14)
+    ranges = [Range(1, 15, 0)]
     topic.apply_gap(3, 4, Reason.CORRUPTION)
+    topic.apply_gap(7, 7, Reason.CRASH)
     found = gather(topic, ranges)
-    assert [item if isinstance(item, int) else item.seq for item in found] == [1, 2, 2, *range(5, 16)]
+    told = [item if isinstance(item, Missing) else item.seq for item in found]
+    damaged = Missing(2, Reason.CORRUPTION)
+    assert told == [*missed(1), 2, damaged, 5, 6, *missed(1), *range(8, 16)]
     items = copies(cut(found, True, True), 1, 0).items
-    assert sum(item if isinstance(item, int) else len(item.rendered) for item in items) == 15
-    assert gather(None, ranges) == [15]
+    assert sum(item.seqs if isinstance(item, Missing) else len(item.rendered) for item in items) == 15
+    assert gather(None, ranges) == missed(15)
 
 
 def test_losses_in_front_are_counted_and_deletions_are_not() -> None:

@@ -11,7 +11,7 @@ from tests.core.hand import SMALL, Hand
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
-from tests.tools.stores import check
+from tests.tools.stores import check, flip, log_of
 from tests.tools.test_recover import Saved
 
 
@@ -95,3 +95,16 @@ def test_the_frames_of_routers_and_cursors_are_described() -> None:
         '{"name":"gone","seq":null}',
     ]
     assert f"seqs 1-3 by router {first} at seq 1" in said[FrameType.FORWARD]
+
+
+def test_copies_of_what_is_damaged_are_damaged_too_and_told() -> None:
+    hand = made()
+    tree = hand.disk.killed().cached_tree()
+    path = log_of(tree)
+    saved = Saved(flip(tree, path, (tree[path] or b"").index(b'"$seq":2,')), settings=SMALL)
+    assert saved.lost() == [("a", 1, 3), ("b", 1, 3)]
+    topics = saved.topics()
+    for name in ("a", "b"):
+        assert topics[name].damage == ((1, 3),)
+        stones = [page.tombstone for page in topics[name].pages if page.tombstone and not page.foreign_epoch]
+        assert {reason for _, _, reason, *_ in stones} - {"recreated"} == {"corruption"}
