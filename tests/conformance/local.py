@@ -26,7 +26,7 @@ KEYS = Keys("conf-full-key", "conf-read-key", "conf-write-key", "conf-prefix-key
 KEY_ENTRIES = (
     "conf-full-key,conf-read-key:read,conf-write-key:write,conf-prefix-key:read+write+delete+admin:conf-limited-"
 )
-DOORS = ("tcp", "unix", "http2", "tcp with keys", "unix with keys", "http2 with keys")
+DOORS = tuple(f"{door}{keys}" for keys in ("", " with keys") for door in ("tcp", "unix", "http2", "http2 over unix"))
 
 Doors = dict[str, tuple[Target, Keys]]
 
@@ -104,23 +104,26 @@ def _is_ready(target: Target) -> bool:
 
 @contextmanager
 def all_doors() -> Iterator[Doors]:
-    """Both daemons, over TCP and the Unix socket."""
+    """Both daemons, over TCP and the Unix socket, in HTTP/1.1 and HTTP/2."""
     with ExitStack() as stack:
-        free = stack.enter_context(running(None))
-        doors: Doors = {"tcp": (free.tcp, Keys()), "unix": (free.unix, Keys()), "http2": (_http2(free.tcp), Keys())}
-        keyed = stack.enter_context(running(KEY_ENTRIES))
-        doors |= {"tcp with keys": (keyed.tcp, KEYS), "unix with keys": (keyed.unix, KEYS)}
-        doors["http2 with keys"] = (_http2(keyed.tcp), KEYS)
-        yield doors
+        daemons = [
+            (stack.enter_context(running(entries)), keys) for entries, keys in ((None, Keys()), (KEY_ENTRIES, KEYS))
+        ]
+        yield dict(
+            zip(
+                DOORS,
+                [(door, keys) for daemon, keys in daemons for door in _doors(daemon.tcp, daemon.unix)],
+                strict=True,
+            )
+        )
 
 
-def _http2(target: Target) -> Target:
-    return replace(target, http2=True)
+def _doors(tcp: Target, unix: Target) -> tuple[Target, ...]:
+    return tcp, unix, replace(tcp, http2=True), replace(unix, http2=True)
 
 
 def doors_of(case: Case) -> list[str]:
-    """Where a case is run: on the daemon without keys if it can be, else on the one with keys."""
-    targets = (Target("127.0.0.1", 1, None), Target("localhost", 0, "/x"), Target("127.0.0.1", 1, None, True))
-    kinds = dict(zip(DOORS, [(target, keys) for keys in (Keys(), KEYS) for target in targets], strict=True))
-    can = [door for door in DOORS if case.missing(*kinds[door]) is None]
-    return [door for door in can if "keys" not in door] or can
+    """Where a case can be run: at all doors that have what it needs."""
+    targets = _doors(Target("127.0.0.1", 1, None), Target("localhost", 0, "/x"))
+    kinds = zip(DOORS, [(target, keys) for keys in (Keys(), KEYS) for target in targets], strict=True)
+    return [door for door, kind in kinds if case.missing(*kind) is None]
