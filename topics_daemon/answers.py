@@ -119,8 +119,10 @@ def error_body(error: TopicsError, started_ns: int) -> bytes:
 
 
 def error_answer(head: Head | None, error: TopicsError, started_ns: int, *, close: bool = False) -> bytes:
-    """The whole answer that says `error`."""
+    """The whole answer that says `error`, as far as who asked may hear it."""
     extra = b""
+    if head is not None and head.caller is not None:
+        error = head.caller.masked(error)
     seconds = RETRY_AFTER_S.get(error.code)
     if error.detail is not None and "retry_after_ms" in error.detail:
         seconds = -(-error.detail["retry_after_ms"] // 1000)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from engine.errors import Code, Refused
+from engine.errors import Code, Refused, TopicsError
 from engine.types import TopicConfig
 from topics_daemon.keys import ALL_SCOPES, Key, Scope, scope_names
 
@@ -26,6 +27,10 @@ from topics_daemon.keys import ALL_SCOPES, Key, Scope, scope_names
 def unauthorized() -> Refused:
     """The 401, the same for no key and for any wrong one."""
     return Refused(Code.UNAUTHORIZED, "this needs a known API key, as Authorization: Bearer KEY")
+
+
+NAMING: Final = ("topic", "source", "dest", "router", "routers", "cycle")
+"""Members of an error's `detail` that hold names of topics and routers: one, or a list of them."""
 
 
 def forbidden_name() -> Refused:
@@ -90,6 +95,17 @@ class Caller:
         if config.dead_letter is None or self.allows(config.dead_letter):
             return config
         return msgspec.structs.replace(config, dead_letter=None)
+
+    def masked(self, error: TopicsError) -> TopicsError:
+        """A refusal as it may be shown: where it names what is not for these eyes it does not say what this is."""
+        detail = error.detail
+        if not self.prefixes or not detail:
+            return error
+        named = [detail[member] for member in NAMING if member in detail]
+        if all(map(self.allows, (name for one in named for name in ([one] if isinstance(one, str) else one)))):
+            return error
+        kept = {member: value for member, value in detail.items() if member not in NAMING}
+        return type(error)(error.code, "this conflicts with topics or routers that the key may not use", kept or None)
 
 
 class Gate:

@@ -1,8 +1,9 @@
 """From what the daemon and the engine know to metrics: one table of them (`METERS`), and one function that fills it in.
 
 A scrape costs the same however many topics there are: sums are kept while things change (`engine.core.census`), and
-only the topics touched last have series of their own. A key that is limited to some names gets its own topics and what
-says nothing of others: `shared` metrics, the number of topics that it may use, and series of those.
+only the topics touched last have series of their own. A key that is limited to some names gets what says nothing of
+others: `shared` metrics, the number of topics that it may use, and series of the first of those by name, because which
+were touched last depends on what others do.
 
 The documentation is made from the table; a test holds that each of its metrics is really given.
 """
@@ -13,6 +14,7 @@ import os
 import platform
 import resource
 import time
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -28,7 +30,7 @@ from engine.types import Reason
 from engine.version import VERSION
 from topics_daemon.auth import Caller
 from topics_daemon.exposition import Family, Sample
-from topics_daemon.metrics import Times
+from topics_daemon.metrics import RECENT_MAX, Times
 
 if TYPE_CHECKING:
     from engine.core import Core
@@ -247,9 +249,9 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
     count = sum(map(catalog.count, caller.prefixes)) if caller.prefixes else len(catalog.names)
     page.put("topics_topics", count)
     shown = cursors = 0
-    for name in daemon.metrics.recent_names():
+    for name in _names(daemon, core, caller):
         slot = catalog.visible.get(name)
-        if slot is None or not caller.allows(name):
+        if slot is None:
             continue
         shown += 1
         page.put("topics_topic_records", slot.topic.count, topic=name)
@@ -260,13 +262,45 @@ def _put_topics(page: _Page, daemon: Daemon, core: Core, caller: Caller) -> None
         for cursor, place in islice((slot.cursors or {}).items(), CURSORS_MAX - cursors):
             cursors += 1
             page.put("topics_cursor_lag", max(slot.topic.head - place.seq, 0), topic=name, cursor=cursor)
-    states, _ = core.routers.page("", ROUTERS_MAX, "", lambda state: shows_router(caller, state))
+    states, _ = routers_of(core, caller, "", ROUTERS_MAX)
     count_routers = len(core.catalog.routers) if not caller.prefixes else len(states)
     page.put("topics_routers", count_routers)
     for state in states:
         page.put("topics_router_lag", state.lag, router=state.router)
         page.put("topics_router_blocked", int(state.blocked is not None), router=state.router)
     page.put("topics_metrics_truncated", int(count > shown))
+
+
+def _names(daemon: Daemon, core: Core, caller: Caller) -> list[str]:
+    """The topics that have series of their own."""
+    if not caller.prefixes:
+        return daemon.metrics.recent_names()
+    names: list[str] = []
+    for prefix in caller.prefixes:
+        names += (slot.name for slot in core.catalog.page(prefix, RECENT_MAX - len(names), "")[0])
+    return names
+
+
+def routers_of(
+    core: Core,
+    caller: Caller,
+    prefix: str,
+    size: int,
+    after: str = "",
+    wanted: Callable[[RouterState], bool] = lambda _: True,
+) -> tuple[list[RouterState], bool]:
+    """Up to `size` wanted routers that a caller may know of, by name, after a name, and whether there are more.
+
+    Those with other names are not looked at: how many there are does not show in the time that it takes.
+    """
+    found: list[RouterState] = []
+    for beginning in caller.ranges(prefix):
+        found += core.routers.page(
+            beginning, size + 1 - len(found), after, lambda state: shows_router(caller, state) and wanted(state)
+        )[0]
+        if len(found) > size:
+            return found[:size], True
+    return found, False
 
 
 def shows_router(caller: Caller, state: RouterState) -> bool:

@@ -9,15 +9,14 @@ import msgspec
 from engine.core import Ticket
 from engine.core.forwarded import RouterPut
 from engine.core.routers import RouterState, check_router_name
-from engine.errors import Code, Refused, TopicsError
 from engine.names import is_router_name
 from engine.routers.router import RouterSpec, filter_shown
 from engine.types import parse_match
 from topics_daemon.answers import json_answer, list_answer
-from topics_daemon.auth import Caller, forbidden_name
+from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
-from topics_daemon.gauges import shows_router
+from topics_daemon.gauges import routers_of, shows_router
 from topics_daemon.head import Head
 from topics_daemon.routes.asked import list_cursor, page_size, read_list_cursor
 from topics_daemon.routes.gone import GoneExchange
@@ -64,16 +63,6 @@ def state_shown(state: RouterState) -> dict[str, Any]:
     }
 
 
-def _masked(caller: Caller, error: TopicsError) -> TopicsError:
-    """A refusal as this caller may see it: without names that are not its own."""
-    detail = error.detail or {}
-    names = [*detail.get("cycle", ()), *(detail[name] for name in ("router", "source", "dest") if name in detail)]
-    if error.code not in (Code.ROUTER_CYCLE, Code.TOPIC_EXISTS_INCOMPATIBLE) or all(map(caller.allows, names)):
-        return error
-    kept = {name: value for name, value in detail.items() if name not in ("cycle", "router", "source", "dest")}
-    return Refused(error.code, "this conflicts with routers of topics that the key may not use", kept or None)
-
-
 class PutRouterExchange(Exchange):
     """A router on its way to the disk."""
 
@@ -86,7 +75,7 @@ class PutRouterExchange(Exchange):
         """Give the answer of the engine."""
         assert self.head is not None
         if ticket.error is not None:
-            self.fail(_masked(self.head.caller, ticket.error))
+            self.fail(ticket.error)
             return
         put = ticket.value()
         answer: dict[str, Any] = {
@@ -116,10 +105,7 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         guarantee=read.guarantee,
     )
     _check_known(daemon, head)
-    try:
-        ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec, earliest=read.start == "earliest")
-    except TopicsError as error:
-        raise _masked(caller, error) from error
+    ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec, earliest=read.start == "earliest")
     exchange = PutRouterExchange(connection, head, started_ns)
     exchange.daemon, exchange.warnings = daemon, warnings
     daemon.follow(ticket, exchange.answered)
@@ -170,11 +156,12 @@ def list_routers(daemon: Daemon, connection: Requester, head: Head, body: bytes,
             caller.check(query[name])
 
     def wanted(state: RouterState) -> bool:
-        return shows_router(caller, state) and all(query.get(name, own) == own for name, own in _ends(state))
+        return all(query.get(name, own) == own for name, own in _ends(state))
 
-    found = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
-    daemon.drain(*(state.dest for state in found[0]))
-    states, more = daemon.engine.routers.page(query.get("prefix", ""), size, after, wanted)
+    core, prefix = daemon.engine, query.get("prefix", "")
+    found, _ = routers_of(core, caller, prefix, size, after, wanted)
+    daemon.drain(*(state.dest for state in found))
+    states, more = routers_of(core, caller, prefix, size, after, wanted)
     following = list_cursor(states[-1].router) if more else None
     return list_answer(head, {"routers": [state_shown(state) for state in states]}, following, warnings, started_ns)
 

@@ -117,6 +117,9 @@ def get_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
     answer["config"] = head.caller.shown(state.config)
     damage, queue, moved = answer.pop("damage"), answer.pop("queue"), answer.pop("moved")
     if queue is not None:
+        if answer["config"] is not state.config and "dead_letter_problem" in queue:
+            # What is wrong with a topic that the key may not use may name it.
+            queue["dead_letter_problem"] = "the dead_letter topic takes nothing"
         answer["queue"] = queue
     if moved:
         answer["moved"] = moved

@@ -265,7 +265,8 @@ class ManyExchange(Exchange):
         """Take the answer for one topic; the last one makes the whole."""
         self.left -= 1
         if ticket.error is not None:
-            self.errors[name] = ticket.error
+            assert self.head is not None
+            self.errors[name] = self.head.caller.masked(ticket.error)
         else:
             write = self.writes[name]
             result = ticket.value()
