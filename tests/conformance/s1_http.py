@@ -279,7 +279,16 @@ def a_post_without_a_length_has_no_body(api: Api) -> None:
     holds(detail["code"] in ("invalid_request", "length_required"), f"code {detail['code']}")
 
 
-FOREIGN_HOSTS = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:4000", "169.254.1.1", "[::2]"]
+FOREIGN_HOSTS = [
+    "evil.example",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example:4000",
+    "169.254.1.1",
+    "0.0.0.0",
+    "0.0.0.0:4000",
+    "[::2]",
+    "[::]",
+]
 
 
 @each("1 hosts", [(name, name) for name in FOREIGN_HOSTS], Needs.TCP)

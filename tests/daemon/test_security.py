@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine.fs import OpenMode, OsFs
+from tests.daemon import kit2
 from tests.daemon.kit import (
     DaemonProcess,
     Events,
@@ -63,6 +64,97 @@ def test_S01_a_rebound_name_is_421_before_routing_on_streams_and_web_sockets_too
             answer = daemon.ask(rebound(data, host))
             assert (answer.status, answer.code) == (421, "misdirected"), (data, host)
     assert records_of(daemon.read("t")) == [1]
+
+
+UNNAMED = {
+    "this host, as a browser may be led to it": "0.0.0.0",
+    "the same with our port": "0.0.0.0:PORT",
+    "the same in short": "0",
+    "the same in IPv6": "[::]",
+    "the same in IPv6 with our port": "[::]:PORT",
+    "a loopback address inside of IPv6": "[::ffff:127.0.0.1]",
+    "a loopback address in short": "127.1",
+    "a loopback address as one number": "2130706433",
+    "a loopback address in octal": "0177.0.0.1",
+    "a loopback address in hexadecimal": "0x7f.0.0.1",
+    "a loopback address with a zero in front": "127.0.0.01",
+    "an address beside the network": "128.0.0.1",
+    "the root behind a name": "localhost.",
+    "the root behind an address": "127.0.0.1.",
+    "the root behind a name, with our port": "localhost.:PORT",
+    "a name below ours": "evil.localhost",
+    "a port that is none": "localhost:PORT0000",
+    "two ports": "localhost:PORT:80",
+    "a port without digits": "localhost:",
+    "a port that is a word": "localhost:http",
+    "IPv6 without brackets": "::1",
+    "IPv6 with a zone": "[::1%lo]",
+    "a bracket without end": "[::1",
+    "a credential in front": "localhost@0.0.0.0",
+    "a path behind": "localhost/0.0.0.0",
+    "two names": "localhost, 0.0.0.0",
+    "nothing": "",
+}
+"""Values of `Host` over TCP that none of `localhost`, `127.0.0.0/8`, `[::1]` is, with any port."""
+
+
+@pytest.mark.parametrize("host", UNNAMED.values(), ids=UNNAMED)
+def test_S01_what_leads_here_by_another_name_is_421(daemon: DaemonProcess, host: str) -> None:
+    """As `Host`, as the authority of an absolute target, and as `:authority` (or `host`) of HTTP/2."""
+    host = host.replace("PORT", str(daemon.port))
+    answer = daemon.ask(f"GET /v0/topics/t HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert (answer.status, answer.code) == (421, "misdirected")
+    path = "/v0/topics/t"
+    if not set(host) & set("/ "):
+        for scheme in ("http", "https", "HTTP"):
+            # The target's authority takes the place of the header, which may say what it likes.
+            answer = daemon.ask(f"GET {scheme}://{host}{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert answer.status == 421, scheme
+    refused = 421 if host else 400  # an empty field says nothing in HTTP/2, as if it were not there
+    with kit2.Client(daemon) as client:
+        assert client.answer(client.begin("GET", path, host=host))[0] == refused
+        number = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(
+            number, [(":method", "GET"), (":scheme", "http"), (":path", path), ("host", host)], end_stream=True
+        )
+        client.flush()
+        assert client.answer(number)[0] == refused
+
+
+def test_S01_the_authority_of_the_target_decides_and_two_that_differ_are_refused(daemon: DaemonProcess) -> None:
+    """RFC 9112, 3.2.2: what stands in the target counts, and `Host` is not looked at; HTTP/2 may not say both."""
+
+    def status(target: str, *hosts: str) -> int:
+        lines = "".join(f"Host: {host}\r\n" for host in hosts)
+        return daemon.ask(f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode()).status
+
+    ours = f"http://127.0.0.1:{daemon.port}/v0/topics/t"
+    assert status(ours, "0.0.0.0") == status("http://[::1]/v0/topics/t", "0.0.0.0") == 200
+    assert status("http://0.0.0.0/v0/topics/t", "localhost") == 421
+    assert status("/v0/topics/t", "localhost", "0.0.0.0") == status(ours, "localhost", "localhost") == 400
+    assert status("/v0/topics/t") == status(ours) == 400, "HTTP/1.1 without a Host"
+    for authority, host in (("localhost", "0.0.0.0"), ("0.0.0.0", "localhost"), ("localhost", "localhost:80")):
+        with kit2.Client(daemon) as client:
+            client.begin("GET", "/v0/topics/t", ("host", host), host=authority)
+            assert client.is_ended()
+            assert not client.statuses
+    with kit2.Client(daemon) as client:
+        assert client.answer(client.begin("GET", "/v0/topics/t", ("host", "localhost")))[0] == 200
+
+
+def test_S01_a_listener_on_all_addresses_is_reached_by_the_names_that_were_allowed() -> None:
+    environ = clean_environment(TOPICS_API_KEYS="full", TOPICS_ALLOWED_HOSTS="localhost,db.example:4000,10.0.0.0/8")
+    with daemon_process("--host", "0.0.0.0", environ=environ) as daemon:
+
+        def status(host: str) -> int:
+            return daemon.ask(
+                f"GET /v0/topics HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer full\r\n\r\n".encode()
+            ).status
+
+        for host in ("0.0.0.0", f"0.0.0.0:{daemon.port}", "[::]", "127.0.0.1", "db.example", "db.example:80"):
+            assert status(host) == 421, host
+        for host in ("db.example:4000", "DB.example:4000", "10.1.2.3", f"10.255.0.1:{daemon.port}"):
+            assert status(host) == 200, host
 
 
 def test_S02_pages_of_other_sites_are_403_whatever_they_ask(daemon: DaemonProcess) -> None:
