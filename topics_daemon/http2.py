@@ -4,6 +4,10 @@ A connection begins as one of HTTP/1; when the first thing it says is the prefac
 a `Connection` of this module (so HTTP/1 pays nothing). h2 keeps the protocol; `http2_frames.Inflow` bounds what a peer
 may make us do; each request is an `http2_request.Request`, read and answered by the same code as in HTTP/1.
 
+What comes in waits in its bytes, not as requests: whole frames are read off while the connection has no more than its
+share in flight (`pipelining`), and for as long as the time of a slice lasts (`shares`), as in HTTP/1. Then reading
+pauses, and the peer's windows stay as they are.
+
 What goes out is bounded three times: a stream renders at most `AHEAD_BYTES` (or one frame) ahead, all requests of a
 connection together `OUT_BYTES_MAX` (then no request is begun, and its streams pause), and the transport takes no data
 while its own buffer is above its mark. A peer that takes nothing is cut, a single request that is not taken is reset.
@@ -12,12 +16,9 @@ while its own buffer is above its mark. A peer that takes nothing is cut, a sing
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -29,45 +30,29 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
+from h2.settings import SettingCodes
 
 from engine.errors import Code, TopicsError, Unavailable
 from topics_daemon.exchange import AHEAD_BYTES
 from topics_daemon.head import parse
 from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
 from topics_daemon.http2_head import Fields, as_head
+from topics_daemon.http2_protocol import READABLE_HEADS, TABLE_BYTES_MAX, Protocol
 from topics_daemon.http2_request import Request, State
 from topics_daemon.listen import LINGER_S, abort, has_hung_up
+from topics_daemon.pipelining import Backlog, room
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
 
-REQUESTS_MAX: Final = 1024
-"""Requests of one connection that may be open."""
-WINDOW_BYTES: Final = 256 * 1024
-"""What a peer may send of one body before it hears from us."""
-CONNECTION_WINDOW_BYTES: Final = 1024 * 1024
-"""What it may send of all bodies."""
 OUT_BYTES_MAX: Final = 4 * 1024 * 1024
 """What may wait to be sent for all requests of a connection; one answer may exceed it."""
 BATCH_BYTES: Final = 256 * 1024
 """Frames that are put together before they are written."""
 INPUT_BYTES_MAX: Final = 64 * 1024
-"""Input held back while frames are handled in slices; beyond it reading pauses."""
+"""Input held back while others come first, or earlier requests; beyond it reading pauses."""
 CONTROL_BYTES_MAX: Final = 256 * 1024
 """Unsent bytes in the transport beyond which reading pauses: a peer that reads nothing gets no more to answer."""
-TABLE_BYTES_MAX: Final = 4096
-"""Our side of header compression, whatever the peer allows."""
-READABLE_HEADS: Final = 8
-"""Heads up to this many times their bound are read, so that the refusal can be an answer; beyond it, it is none."""
-CLOSED_REMEMBERED: Final = 2048
-"""Streams that are over whose end is remembered, to tell late frames from wrong ones."""
-
-
-class _Protocol(H2Connection):
-    """h2 with a bound of ours."""
-
-    MAX_CLOSED_STREAMS = CLOSED_REMEMBERED
 
 
 class Connection(asyncio.Protocol):
@@ -85,27 +70,19 @@ class Connection(asyncio.Protocol):
         """Whether that is more than may wait."""
         head_bytes = daemon.head_bounds.head_bytes
         self._inflow = Inflow(daemon.loop.time(), READABLE_HEADS * head_bytes)
-        self._h2 = _Protocol(
-            H2Configuration(
-                client_side=False,
-                header_encoding=None,
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
-            )
-        )
-        self._h2.local_settings = Settings(
-            client=False,
-            initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: REQUESTS_MAX,
-                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
-                SettingCodes.MAX_HEADER_LIST_SIZE: READABLE_HEADS * head_bytes,
-            },
-        )
-        self._h2.decoder.max_header_list_size = READABLE_HEADS * head_bytes
+        self._h2 = Protocol(head_bytes)
         self._sendable: dict[Request, None] = {}
         """Requests with something to send, and a window for it as far as is known."""
-        self._todo: deque[Request] = deque()
-        """Requests that are complete, and wait for room."""
+        self._todo: dict[Request, None] = {}
+        """Requests that are complete, and wait for room, or for answers of earlier ones."""
+        self.working: dict[Request, None] = {}
+        """Requests that are in flight in the engine, which are no more than the connection's share."""
+        self._backlog = Backlog()
+        self.in_line = False
+        """Whether others come first (`daemon.shares`)."""
+        self._held = False
+        """Whether whole frames wait to be handled."""
+        self._eof = False
         self._noted: dict[Request, None] = {}
         """Requests that something has happened to in this tick."""
         self._ending: dict[Request, None] = {}
@@ -114,7 +91,6 @@ class Connection(asyncio.Protocol):
         """Whether something came in since it was last looked for an end behind it: the loop tells both one by one."""
         self._paused = False
         self._reading = True
-        self._advance_due = False
         self._flush_due = False
         self._draining = False
         self._closing_s: float | None = None
@@ -127,28 +103,21 @@ class Connection(asyncio.Protocol):
     def begin(self, data: bytes | bytearray) -> None:
         """Take the connection over; `data` is what came in so far."""
         self.daemon.connections.add(self)
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - 65_535)
-        self._inflow.feed(data, self.daemon.loop.time())
-        self._advance()
+        self._take(data)
 
     def data_received(self, data: bytes) -> None:
         if self._closing_s is not None:
             return
         self._has_said = True
-        self._inflow.feed(data, self.daemon.loop.time())
-        if not self._advance_due:
-            self._advance()
+        self._take(data)
 
     def eof_received(self) -> bool:
-        """A peer that has sent all it will may still read; who would take something on its behalf had better not."""
-        for request in list(self.requests.values()):
-            if request.state is State.BODY or (request.stream is not None and not request.stream.heard_all()):
-                request.close()
-            for exchange in list(request.pending):
-                exchange.ended()
-        self.drain()
-        return bool(self.requests)
+        """A peer that has sent all it will may still read: what it has sent is handled first."""
+        self._eof = self._has_said = True
+        if not self._held:
+            self._end()
+            self._let_go()
+        return self._held or bool(self.requests)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing_s = self.daemon.loop.time()
@@ -166,20 +135,37 @@ class Connection(asyncio.Protocol):
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Handle the next frames, with every misdeed answered: nothing may escape into the loop."""
-        self._advance_due = False
+    def _take(self, data: bytes | bytearray) -> None:
+        """Take what came in; a request that comes alone is run at once, whatever others have sent."""
+        now = self.daemon.loop.time()
+        self._inflow.feed(data, now)
+        self._backlog.heard(len(data), now)
+        if self._held:
+            self._settle_reading()
+        else:
+            self._advance(alone=self._inflow.is_small())
+
+    def go_on(self) -> None:
+        """Others had their turn."""
+        self._advance()
+
+    def _advance(self, *, alone: bool = False) -> None:
+        """Handle frames as far as that leads for now, with every misdeed answered: nothing may escape into the loop."""
         if self._closing_s is not None:
             return
+        now, inflow, shares = self.daemon.loop.time(), self._inflow, self.daemon.shares
         try:
-            taken = self._inflow.take(self.daemon.loop.time())
-            if taken:
-                for event in self._h2.receive_data(taken):
+            self._settle()
+            while inflow.has_frame and self._may_take() and (alone or not shares.comes_later(self)):
+                for event in self._h2.receive_data(inflow.take(now)):
                     handler = _HANDLERS.get(type(event))
                     if handler is not None:
                         handler(self, event)
-            if self._inflow.leaves:
-                self._draining = True
+                if self.is_over:
+                    return
+                if inflow.leaves:
+                    self._draining = True
+                self._settle()
         except Unruly as error:
             self._say_goodbye(error.code, str(error))
             return
@@ -187,18 +173,37 @@ class Connection(asyncio.Protocol):
             self._say_goodbye(None, str(error))
             return
         except Exception as error:  # noqa: BLE001  # a bug costs one connection, not the daemon
-            self.daemon.internal_error(error)
-            self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
+            self._fail(error)
             return
-        if taken and len(self._inflow):
-            self._advance_due = True
-            self.daemon.loop.call_soon(self._advance)
+        self._held = inflow.has_frame
+        self.daemon.waited(self._backlog.taken(len(inflow), now))
         self._settle_reading()
-        self.flush()
+        if self._eof and not self._held:
+            self._end()
+        self._let_go()
+
+    def _may_take(self) -> bool:
+        """Whether another request may be taken up now."""
+        working = self.working
+        if not working:
+            return True
+        head = next(iter(working)).head
+        assert head is not None
+        return len(working) < room(head.caller.inflight, self.daemon.inflight_max)
+
+    def _end(self) -> None:
+        """All that the peer has sent is handled. Who would take something on its behalf had better not."""
+        for request in list(self.requests.values()):
+            if request.state is State.BODY or (request.stream is not None and not request.stream.heard_all()):
+                request.close()
+            for exchange in list(request.pending):
+                exchange.ended()
+        self._look_at_all()
+        self.drain()
 
     def _settle_reading(self) -> None:
         """Stop or go on reading."""
-        backlog = self._advance_due and len(self._inflow) > INPUT_BYTES_MAX
+        backlog = self._held and len(self._inflow) > INPUT_BYTES_MAX
         deaf = self._paused and self.transport.get_write_buffer_size() > CONTROL_BYTES_MAX
         may_read = not (backlog or deaf)
         if may_read != self._reading and not self.transport.is_closing():
@@ -226,9 +231,12 @@ class Connection(asyncio.Protocol):
             request.refuse(error)
 
     def _check_room(self) -> None:
-        """Raise when all connections together have too many requests open: each may cost as much as a connection."""
+        """Raise when too many requests are open: each may cost as much as a connection.
+
+        Beside one, which is always taken, a connection may have as many as are left, so that nobody has them all.
+        """
         maximum: int = self.daemon.config["max_connections"]
-        if self.daemon.http2_requests > maximum:
+        if len(self.requests) - 1 > max(maximum - self.daemon.http2_requests, 0):
             raise Unavailable(
                 Code.THROTTLED,
                 "too many requests are open over HTTP/2; try again",
@@ -287,6 +295,11 @@ class Connection(asyncio.Protocol):
         return not self.is_full and not self._paused
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing that comes is handled any more."""
+        return self._closing_s is not None
+
+    @property
     def is_gone(self) -> bool:
         if self._closing_s is not None or self.transport.is_closing():
             return True
@@ -301,12 +314,17 @@ class Connection(asyncio.Protocol):
         return self._inflow.partial
 
     def run_soon(self, request: Request) -> None:
-        """A request is complete: run it as soon as there is room for its answer."""
-        self._todo.append(request)
+        """A request is complete: run it as soon as there is room for it and for its answer."""
+        now = self.daemon.loop.time()
+        request.came_s = now - self._backlog.waited_s(len(self._inflow), now)
+        self._todo[request] = None
 
     def note(self, request: Request) -> None:
         """Something has happened to a request: look at it at the end of the tick."""
         self._noted[request] = None
+        self._look_again()
+
+    def _look_again(self) -> None:
         if not self._flush_due:
             self._flush_due = True
             self.daemon.join(self)
@@ -358,6 +376,9 @@ class Connection(asyncio.Protocol):
         self._sendable.pop(request, None)
         self._ending.pop(request, None)
         self._noted.pop(request, None)
+        self._todo.pop(request, None)
+        if self.working.pop(request, self) is None and self._held:
+            self._look_again()
         self.heard = self.daemon.coarse_s
         self._freed(unsent)
 
@@ -371,8 +392,15 @@ class Connection(asyncio.Protocol):
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Take the answers that are there, begin what there is room for, and send as much as may be sent."""
+        """Take the answers that are there, go on with what waited for them, and send as much as may be sent."""
         self._flush_due = False
+        if self._held and not self.in_line:
+            self._advance()
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Take the answers that are there, begin what there is room for, and send as much as may be sent."""
         if self._closing_s is not None:
             return
         try:
@@ -380,8 +408,7 @@ class Connection(asyncio.Protocol):
             self._send()
             self._count_untaken()
         except Exception as error:  # noqa: BLE001  # a bug costs one connection, not the daemon
-            self.daemon.internal_error(error)
-            self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
+            self._fail(error)
             return
         if self._draining:
             self.drain()
@@ -390,8 +417,10 @@ class Connection(asyncio.Protocol):
         noted, self._noted = self._noted, {}
         for request in noted:
             request.answer_settled()
-        while self._todo and self.has_room:
-            self._todo.popleft().run()
+        while self._todo and self.has_room and self._may_take():
+            request = next(iter(self._todo))
+            del self._todo[request]
+            request.run()
 
     def _send(self) -> None:
         """Frames of data, one request after the other, until a window or the transport's buffer is full."""
@@ -401,11 +430,13 @@ class Connection(asyncio.Protocol):
             request = next(iter(self._sendable))
             del self._sendable[request]
             if request.out_bytes:
-                room = min(h2.local_flow_control_window(request.id), FRAME_BYTES_MAX)
-                if room <= 0:
-                    # It comes back with the window.
+                most = min(h2.local_flow_control_window(request.id), FRAME_BYTES_MAX)
+                if most <= 0:
+                    # It comes back with the window. Of a peer that has sent all it will, none opens any more.
+                    if self._eof and not self._held:
+                        request.cut()
                     continue
-                piece = request.next_piece(room)
+                piece = request.next_piece(most)
                 over = request.last and not request.out_bytes
                 h2.send_data(request.id, piece, end_stream=over)
                 self._freed(len(piece))
@@ -470,6 +501,10 @@ class Connection(asyncio.Protocol):
             pass
         self._close(linger=True)
 
+    def _fail(self, error: Exception) -> None:
+        self.daemon.internal_error(error)
+        self._say_goodbye(ErrorCodes.INTERNAL_ERROR, "")
+
     def _close(self, *, linger: bool = False) -> None:
         """Close once what is in the transport is written. `linger`: after dropping what still comes for a while, so
         that the last words can be read."""
@@ -513,7 +548,7 @@ class Connection(asyncio.Protocol):
             elif now - self._closing_s > LINGER_S:
                 self.cut()
             return
-        if self._inflow.awaits_head and not self._advance_due and now - self._inflow.since_s > times.header_s:
+        if self._inflow.awaits_head and not self._held and now - self._inflow.since_s > times.header_s:
             self.cut()
             return
         for request in list(self.requests.values()):

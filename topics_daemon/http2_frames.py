@@ -14,14 +14,16 @@ from typing import Final
 
 from h2.errors import ErrorCodes
 
+from topics_daemon.shares import ALONE_BYTES_MAX
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PREFACE_HEAD: Final = b"PRI * HTTP/2.0\r\n\r\n"
 """What of it looks like the head of a request."""
 FRAME_HEAD_BYTES: Final = 9
 FRAME_BYTES_MAX: Final = 16_384
 """Payload of one frame, as announced (the least that HTTP/2 allows: nothing of ours needs more)."""
-FRAMES_AT_ONCE: Final = 32
-"""Frames that are handled before the loop sees to others: about 10 ms at the worst, when each is a request."""
+FRAMES_AT_ONCE: Final = 8
+"""Frames that are handled before it is asked whether others come first: 1 ms or so, when each is a request."""
 BUDGET_MAX: Final = 4096
 """Points of a peer: enough to cancel a thousand requests at once."""
 BUDGET_PER_S: Final = 256
@@ -93,6 +95,31 @@ class Inflow:
         if not self._has_begun or self._block_bytes:
             return True
         return len(self._buffer) > 3 and self._buffer[3] != DATA
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether there is something to take: a whole frame, or what shows already that it is none."""
+        buffer = self._buffer
+        if self._preface_left:
+            return len(buffer) >= self._preface_left or not PREFACE.startswith(buffer)
+        if len(buffer) < FRAME_HEAD_BYTES:
+            return False
+        length = int.from_bytes(buffer[:3], "big")
+        return length > FRAME_BYTES_MAX or len(buffer) >= FRAME_HEAD_BYTES + length
+
+    def is_small(self) -> bool:
+        """Whether all of it is quickly handled: one request at most, and a few other frames."""
+        buffer, at, requests = self._buffer, self._preface_left, 0
+        if len(buffer) > ALONE_BYTES_MAX:
+            return False
+        for _ in range(FRAMES_AT_ONCE):
+            if len(buffer) - at < FRAME_HEAD_BYTES:
+                return True
+            requests += buffer[at + 3] == HEADERS
+            if requests > 1:
+                return False
+            at += FRAME_HEAD_BYTES + int.from_bytes(buffer[at : at + 3], "big")
+        return at >= len(buffer)
 
     @property
     def partial(self) -> int:

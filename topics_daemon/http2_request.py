@@ -30,6 +30,7 @@ from topics_daemon.body import (
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
 from topics_daemon.http2_head import as_fields
+from topics_daemon.readers import Late
 
 if TYPE_CHECKING:
     from topics_daemon.exchange import Outlet, Streaming
@@ -64,6 +65,7 @@ class Request:
         "_packed",
         "_received",
         "_started_ns",
+        "came_s",
         "daemon",
         "fast",
         "head",
@@ -91,6 +93,8 @@ class Request:
         self.in_line = False
         """Whether others come first (`daemon.shares`)."""
         self.only_pipelined = True
+        self.came_s = 0.0
+        """When the last byte came that it was complete with."""
         self.stream: Streaming | None = None
         self.paused = False
         """Whether its stream must not render ahead any more."""
@@ -220,6 +224,9 @@ class Request:
         answer = run(self.daemon, self, self.head, body, self._started_ns)
         if answer is not None:
             self._send_answer(answer)
+        elif self.pending and self.pending[-1].counted and not isinstance(self.pending[-1], Late):
+            # A read waits for a disk, which may take long: no other request of the connection has to.
+            self.line.working[self] = None
 
     def refuse(self, error: TopicsError) -> None:
         """Answer what is not read to its end, or has no head that could be read."""
@@ -234,7 +241,7 @@ class Request:
 
     def waited_s(self) -> float:
         """How long it has waited in what its connection had sent."""
-        return 0.0
+        return self.daemon.loop.time() - self.came_s
 
     def settle(self) -> None:
         """An exchange has its answer; what follows is left to the end of the tick."""
@@ -245,6 +252,7 @@ class Request:
         pending = self.pending
         while pending and pending[0].answer is not None:
             answer = pending.popleft().answer
+            self.line.working.pop(self, None)
             if answer and self.state is State.ASKED:
                 self._send_answer(answer)
 

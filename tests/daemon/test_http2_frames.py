@@ -75,6 +75,28 @@ def test_a_turn_has_a_bound() -> None:
     assert inflow.take(0.0) == HEADERS
 
 
+def test_it_shows_whether_there_is_something_to_take_and_whether_that_is_one_request() -> None:
+    inflow = Inflow(0.0, 65_536)
+    steps = [
+        (PREFACE[:-1], False, True),
+        (PREFACE[-1:] + SETTINGS[:-1], True, True),
+        (SETTINGS[-1:] + HEADERS + BODY, True, True),
+        (HEADERS + BODY + HEADERS, True, False),
+        (BODY * FRAMES_AT_ONCE, True, True),
+        (BODY * FRAMES_AT_ONCE + BODY[:-1], True, False),
+        (BODY[-1:] + frame(0, 0, 1, b"x" * 16_000) * 3, True, False),
+    ]
+    for data, has_frame, is_small in steps:
+        inflow.feed(data, 0.0)
+        assert (inflow.has_frame, inflow.is_small()) == (has_frame, is_small), data[:20]
+        if has_frame:
+            taken(inflow)
+    for wrong in (b"PRI * HTTP/2.0\r\n\r\nX", PREFACE + b"\xff\xff\xff"):
+        inflow = Inflow(0.0, 65_536)
+        inflow.feed(wrong + bytes(6), 0.0)
+        assert inflow.has_frame, "what is no frame is refused at once"
+
+
 def refused(inflow: Inflow, data: bytes, now: float = 0.0) -> ErrorCodes:
     inflow.feed(data, now)
     with pytest.raises(Unruly) as caught:

@@ -121,7 +121,7 @@ def test_one_peers_flood_holds_the_loop_for_moments_only() -> None:
             client.read(1.0)
         took = len(client.ended)
     assert took == 800
-    assert worst < 5.0, "a turn of a flood is 32 frames, not all of them"
+    assert worst < 5.0, "a slice of a flood is a few frames, not all of them"
 
 
 def test_answers_that_are_not_taken_are_bounded_and_reset(daemon: DaemonProcess) -> None:
