@@ -113,6 +113,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A peer that has sent all it will may still read: what it has sent is handled first."""
+        if self._closing_s is not None:
+            return False
         self._eof = self._has_said = True
         if not self._held:
             self._end()
@@ -511,11 +513,12 @@ class Connection(asyncio.Protocol):
         if self._closing_s is not None:
             return
         self._closing_s = self.daemon.loop.time()
+        self._inflow.forget()
         self.transport.write(self._h2.data_to_send())
         for request in list(self.requests.values()):
             request.close()
         self._todo.clear()
-        if linger and not self.transport.is_closing() and self.transport.can_write_eof():
+        if linger and not self._eof and not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
             if not self._reading:
                 self._reading = True

@@ -22,8 +22,8 @@ PREFACE_HEAD: Final = b"PRI * HTTP/2.0\r\n\r\n"
 FRAME_HEAD_BYTES: Final = 9
 FRAME_BYTES_MAX: Final = 16_384
 """Payload of one frame, as announced (the least that HTTP/2 allows: nothing of ours needs more)."""
-FRAMES_AT_ONCE: Final = 8
-"""Frames that are handled before it is asked whether others come first: 1 ms or so, when each is a request."""
+FRAMES_AT_ONCE: Final = 16
+"""Frames that are handled before it is asked whether others come first: 1 ms or so, when they are requests."""
 BUDGET_MAX: Final = 4096
 """Points of a peer: enough to cancel a thousand requests at once."""
 BUDGET_PER_S: Final = 256
@@ -131,6 +131,10 @@ class Inflow:
         if not self._buffer:
             self.since_s = now_s
         self._buffer += data
+
+    def forget(self) -> None:
+        """Nothing of it is handled any more."""
+        self._buffer = bytearray()
 
     def earn(self, points: int) -> None:
         """Something was really done for the peer."""

@@ -18,7 +18,7 @@ from topics_daemon.http2_frames import FRAME_HEAD_BYTES, PREFACE
 
 pytestmark = pytest.mark.slow
 
-DATA, HEADERS, RST, SETTINGS, GOAWAY, WINDOW = 0, 1, 3, 4, 7, 8
+DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS = 1, 4
 _WIDE: Final = (2**31 - 65_536).to_bytes(4, "big")
 HELLO: Final = PREFACE + frame(SETTINGS, 0, 0, b"\0\4" + _WIDE) + frame(WINDOW, 0, 0, _WIDE)
@@ -51,10 +51,13 @@ def test_writes_of_a_connection_are_done_in_their_order_and_none_is_refused_for_
         connections = [Answers(running) for _ in range(20)]
         for answers in connections:
             answers.sock.sendall(HELLO + writes(heads, ONE, 1, 300))
+        for answers in connections[::2]:
+            answers.sock.shutdown(socket.SHUT_WR)
         seqs: list[int] = []
         for answers in connections:
             while len(answers.bodies) < 300:
                 answers.read()
+                assert not answers.is_over
             own = [json.loads(body).get("first_seq") for _, body in sorted(answers.bodies.items())]
             assert None not in own, answers.bodies
             assert own == sorted(own), "they are done in the order in which they came"
@@ -72,11 +75,13 @@ class Answers:
         self._heard = b""
         self._parts: dict[int, bytes] = {}
         self.bodies: dict[int, bytes] = {}
+        self.goodbye: int | None = None
+        self.is_over = False
 
     def read(self) -> None:
         """Take what is there."""
         data = self.sock.recv(1 << 18)
-        assert data, "a connection was ended"
+        self.is_over = not data
         self._heard += data
         at, heard = 0, self._heard
         while len(heard) - at >= FRAME_HEAD_BYTES:
@@ -85,8 +90,10 @@ class Answers:
                 break
             kind, flags, number = heard[at + 3], heard[at + 4], int.from_bytes(heard[at + 5 : at + 9], "big")
             payload = heard[at + FRAME_HEAD_BYTES : end]
-            assert kind not in (GOAWAY, RST), payload
-            if kind == DATA:
+            assert kind != RST, payload
+            if kind == GOAWAY:
+                self.goodbye = int.from_bytes(payload[4:8], "big")
+            elif kind == DATA:
                 self._parts[number] = self._parts.get(number, b"") + payload
                 if flags & END_STREAM:
                     self.bodies[number] = self._parts.pop(number)
@@ -116,6 +123,7 @@ class Flood:
                 one.read()
             except BlockingIOError:
                 pass
+            assert not one.is_over, one.goodbye
             over = len(one.bodies)
             refused = sum(b'"throttled"' in body for body in one.bodies.values())
             one.bodies.clear()
@@ -198,6 +206,20 @@ def test_nobody_has_all_requests_that_may_be_open() -> None:
             assert late.answer(late.post("/v0/topics/t", ONE))[0] < 300, "one is always taken"
         for client in crowd:
             client.sock.close()
+
+
+def test_what_waits_behind_an_end_is_handled_and_a_misdeed_in_it_ends_the_connection() -> None:
+    heads = write_heads("/v0/topics/t")
+    with daemon_process() as running:
+        connections = [Answers(running) for _ in range(20)]
+        for answers in connections:
+            answers.sock.sendall(HELLO + writes(heads, ONE, 1, 500) + frame(PING, 0, 0, bytes(8)) * 5000)
+            answers.sock.shutdown(socket.SHUT_WR)
+        for answers in connections:
+            while not answers.is_over:
+                answers.read()
+            assert answers.goodbye == ErrorCodes.ENHANCE_YOUR_CALM
+        assert running.read("t", from_seq=0, limit=1)["head_seq"] > 10_000 - 64 * 20
 
 
 def test_requests_that_are_reset_while_they_wait_are_not_done() -> None:
