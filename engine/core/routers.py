@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from engine.core.forwarded import RouterPut, StagedRouter, StagedRouterDrop
 from engine.core.refusals import capped
 from engine.core.slot import Slot
@@ -89,7 +91,7 @@ class Routers:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def put(self, name: str, source: str, dest: str, spec: RouterSpec, *, earliest: bool = False) -> Ticket[RouterPut]:
+    def put(self, name: str, source: str, dest: str, spec: RouterSpec) -> Ticket[RouterPut]:
         """Make a router, or change one; where it goes from and to never changes (409)."""
         check_router_name(name)
         check_topic_name(source, "source")
@@ -97,7 +99,7 @@ class Routers:
         if source == dest:
             raise invalid("source and dest must be different topics", "dest")
         ticket: Ticket[RouterPut] = Ticket()
-        attempt = partial(self._put, ticket, name, source, dest, spec, earliest)
+        attempt = partial(self._put, ticket, name, source, dest, spec)
         if self._core.parking.blocks(_PARKED + name) or not attempt():
             self._core._park(_PARKED + name, ticket, attempt)
         return ticket
@@ -159,9 +161,7 @@ class Routers:
 
     # -- how it is done --------------------------------------------------------------------------------------------
 
-    def _put(
-        self, ticket: Ticket[RouterPut], name: str, source: str, dest: str, spec: RouterSpec, earliest: bool
-    ) -> bool:
+    def _put(self, ticket: Ticket[RouterPut], name: str, source: str, dest: str, spec: RouterSpec) -> bool:
         core, tip = self._core, self._core.catalog.tip
         begin, end = tip.get(source), tip.get(dest)
         known = self._roster.by_name.get(name)
@@ -175,6 +175,8 @@ class Routers:
             self._check_caps([slot for slot in (begin, end) if slot is None])
             if end is None and not spec.create_dest:
                 raise topic_not_found(dest)
+        if known is not None:
+            spec = msgspec.structs.replace(spec, start=known.spec.start)
         # One that is part of a cycle which another one closed may be put again as it is.
         closes = not same or (known is not None and known.next_spec.allow_cycle)
         if begin is not None and end is not None and closes:
@@ -190,7 +192,7 @@ class Routers:
         if same and known is not None and known.next_spec == spec:
             core.commit.add_free(_Unchanged(end, ticket, known))
             return True
-        return self._stage(ticket, name, begin, end, spec, earliest, known)
+        return self._stage(ticket, name, begin, end, spec, known)
 
     def _stage(
         self,
@@ -199,14 +201,13 @@ class Routers:
         source: Slot,
         dest: Slot,
         spec: RouterSpec,
-        earliest: bool,
         known: Router | None,
     ) -> bool:
         core = self._core
         now = core.now()
         router = known
         if router is None:
-            cursor = source.topic.at(now).earliest_seq - 1 if earliest else source.tip
+            cursor = source.topic.at(now).earliest_seq - 1 if spec.start == "earliest" else source.tip
             router = Router(core.catalog.last_id + 1, name, source.topic.id, dest.topic.id, spec, cursor)
         body = encode_router_body(router.body(spec))
         if not core._room(dest.shard, len(body), control=True):

@@ -43,6 +43,7 @@ class RouterBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter: Any = None
     allow_cycle: bool = False
     guarantee: str = "at_least_once"
+    start: str = "now"
 
 
 class RouterDropBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ is made: one that makes no sense does not exist, whoever makes it (HTTP, work st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -143,16 +144,21 @@ def clamped_lease_ms(asked: int | None, configured: int) -> int:
     return min(max(configured if asked is None else asked, LEASE_MS_MIN), LEASE_MS_MAX)
 
 
-def _check(command: Ack | Nack | Extend) -> None:
-    """Raise the 400 of an ack, nack or extend that makes no sense."""
-    if not command.node.isascii() or not command.node:
-        _check_node(command.node)
-    if not 1 <= len(command.seqs) <= SEQS_MAX:
+def check_seqs(seqs: Sequence[int]) -> None:
+    """Raise the 400 of too many jobs, or of none."""
+    if not 1 <= len(seqs) <= SEQS_MAX:
         raise Refused(
             Code.BATCH_TOO_LARGE,
             f"seqs must hold 1 to {SEQS_MAX} seqs; split them",
             {"limit": "seqs", "max": SEQS_MAX},
         )
+
+
+def _check(command: Ack | Nack | Extend) -> None:
+    """Raise the 400 of an ack, nack or extend that makes no sense."""
+    if not command.node.isascii() or not command.node:
+        _check_node(command.node)
+    check_seqs(command.seqs)
     if command.lease_ids is not None and len(command.lease_ids) != len(command.seqs):
         raise invalid("lease_ids must be as many as seqs", "lease_ids")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What may change of a router while it lives."""
+    """What is wished of a router. All but `start` may change while it lives."""
 
     preserve_node: bool = True
     preserve_tag: bool = True
@@ -27,6 +27,8 @@ class RouterSpec(msgspec.Struct, frozen=True, kw_only=True):
     filter: Match | None = None
     allow_cycle: bool = False
     guarantee: str = "at_least_once"
+    start: str = "now"
+    """Where it began: `earliest`, with what the source held, or `now`, with what came behind it."""
 
 
 def filter_shown(match: Match | None) -> list[str] | None:
@@ -94,7 +96,7 @@ class Router:
 
 
 def spec_of(body: RouterBody) -> RouterSpec:
-    """The changeable part of a definition."""
+    """The wishes in a definition."""
     fields: dict[str, Any] = {name: getattr(body, name) for name in RouterSpec.__struct_fields__}
     fields["filter"] = None if body.filter is None else parse_match(body.filter)
     return RouterSpec(**fields)

@@ -198,6 +198,8 @@ BAD: list[tuple[str, tuple[str, dict[str, Any]]]] = [
     ("a long reason", ("nack", {"node": "n", "seqs": [1], "reason": "x" * 257})),
     ("no dead letters", ("nack", {"node": "n", "seqs": [1], "dead_letter": True})),
     ("two selectors", ("requeue", {"all": True, "seqs": [1]})),
+    ("no seqs in a requeue", ("requeue", {"seqs": []})),
+    ("too many seqs in a requeue", ("requeue", {"seqs": list(range(1, 1002))})),
 ]
 
 

@@ -364,6 +364,10 @@ def a_cursor_does_not_mind_a_dropped_name(api: Api) -> None:
     [
         ("not base64", "cursor=!!!"),
         ("not UTF-8", "cursor=__8"),
+        ("padded", "cursor=YQ=="),
+        ("padded, percent-encoded", "cursor=YQ%3D%3D"),
+        ("with other last bits", "cursor=YR"),
+        ("of the other alphabet", "cursor=YTo+Pg"),
         ("page size text", "page_size=many"),
         ("negative", "page_size=-1"),
     ],

@@ -14,6 +14,7 @@ FIELDS = {
     "filter": None,
     "allow_cycle": False,
     "guarantee": "at_least_once",
+    "start": "now",
 }
 
 
@@ -51,6 +52,9 @@ def a_router_is_made(api: Api) -> None:
     changed = {**body, "preserve_tag": False, "filter": "x*", "guarantee": "exactly_once"}
     answer = api.call("PUT", path(name), changed, status=200).json
     part(answer, {"preserve_tag": False, "filter": ["tag", "Glob", "x*"], "guarantee": "exactly_once"}, "changed")
+    # Where it began does not change: the answer says what is so.
+    answer = api.call("PUT", path(name), {**body, "start": "earliest"}, status=200).json
+    part(answer, {**want, "created": False}, "with another start")
     for topic in (source, dest):
         same(api.state(topic)["head_seq"], 0, f"head of {topic}")
     shown = get(api, name)

@@ -56,6 +56,8 @@ def test_max_is_clamped_and_seqs_are_bounded(daemon: DaemonProcess) -> None:
         for verb in ("ack", "nack", "extend"):
             answer = ask(daemon, "many", verb, node="n", seqs=seqs)
             assert (answer.status, answer.code) == (400, "batch_too_large")
+        answer = ask(daemon, "many", "requeue", seqs=seqs)
+        assert (answer.status, answer.code) == (400, "batch_too_large")
     acked = ask(
         daemon, "many", "ack", node="n", seqs=[job["$seq"] for job in jobs], lease_ids=[job["lease_id"] for job in jobs]
     )

@@ -49,7 +49,7 @@ class Stand:
         self.core = self.hand.core
         self.hand.create("a")
         self.hand.create("b")
-        self.hand.take(self.core.routers.put("r", "a", "b", RouterSpec(), earliest=True))
+        self.hand.take(self.core.routers.put("r", "a", "b", RouterSpec(start="earliest")))
         self.loop = Loop()
         self.ready: Ready[str] = Ready()
         self.governor = SimpleNamespace(routers_yield=False)

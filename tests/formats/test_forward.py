@@ -87,6 +87,7 @@ def test_routers_come_back() -> None:
         filter=["tag", "Glob", "x*"],
         allow_cycle=True,
         guarantee="exactly_once",
+        start="earliest",
     )
     for body in (plain, whole):
         assert decode_router_put(encode_router_body(body)) == body

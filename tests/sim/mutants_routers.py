@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 import engine.core.forwarding as forwarding_module
 import engine.core.rerouting as rerouting_module
 from engine.core.commit import Commit
@@ -155,5 +157,15 @@ def _filter_forgotten_by_a_start(patch: Patch) -> None:
         router = old(body, dest)
         router.spec = router.next_spec = RouterSpec()
         return router
+
+    patch.set(Router, "of", staticmethod(of))
+
+
+@_mutant("fan-out")
+def _where_it_began_forgotten_by_a_start(patch: Patch) -> None:
+    old = Router.of
+
+    def of(body: RouterBody, dest: int) -> Router:
+        return old(msgspec.structs.replace(body, start="now"), dest)
 
     patch.set(Router, "of", staticmethod(of))

@@ -97,7 +97,11 @@ class Net:
             self.wait(self.core.put_topic(name, ConfigChanges(durability=self.durability, **config)))
 
     def router(self, source: str, dest: str, *, earliest: bool = True, **spec: Any) -> None:
-        self.wait(self.core.routers.put(f"{source}>{dest}", source, dest, RouterSpec(**spec), earliest=earliest))
+        self.wait(
+            self.core.routers.put(
+                f"{source}>{dest}", source, dest, RouterSpec(start="earliest" if earliest else "now", **spec)
+            )
+        )
 
     def drop(self, name: str) -> None:
         number = self.core.catalog.routers.by_name[name].number

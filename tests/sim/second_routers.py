@@ -16,6 +16,7 @@ _DEFAULTS: dict[str, Any] = {
     "filter": None,
     "allow_cycle": False,
     "guarantee": "at_least_once",
+    "start": "now",
 }
 _BEGINNING = re.compile(rb'\{"\$seq":(\d+),"\$ts":(\d+),("\$node":"(?:[^"\\]|\\.)*",)?', re.DOTALL)
 _TAG = re.compile(rb',"\$tag":"(?:[^"\\]|\\.)*"\}\Z', re.DOTALL)

@@ -44,7 +44,7 @@ class Store:
         for name in NAMES:
             hand.create(name)
         for dest in ("copies", "mirror"):
-            hand.take(hand.core.routers.put(f"to-{dest}", SOURCE, dest, RouterSpec(), earliest=True))
+            hand.take(hand.core.routers.put(f"to-{dest}", SOURCE, dest, RouterSpec(start="earliest")))
         self._write(hand)
         checkpoint(hand.core, hand.disk, 1, sync=hand.sync)
         hand.settle()

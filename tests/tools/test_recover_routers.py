@@ -30,9 +30,9 @@ def made() -> Hand:
     for name in ("a", "b", "c"):
         hand.create(name)
     routers, cursors = hand.core.routers, hand.core.cursors
-    hand.take(routers.put("first", "a", "b", RouterSpec(preserve_node=False), earliest=True))
-    hand.take(routers.put("second", "b", "c", RouterSpec(filter=Match("Eq", "x")), earliest=True))
-    hand.take(routers.put("gone", "a", "c2", RouterSpec(), earliest=True))
+    hand.take(routers.put("first", "a", "b", RouterSpec(preserve_node=False, start="earliest")))
+    hand.take(routers.put("second", "b", "c", RouterSpec(filter=Match("Eq", "x"), start="earliest")))
+    hand.take(routers.put("gone", "a", "c2", RouterSpec(start="earliest")))
     hand.take(routers.drop("gone"))
     hand.write("a", 1, 2, 3)
     drive(hand)

@@ -74,7 +74,8 @@ def read_list_cursor(text: str, is_name: Callable[[str], bool]) -> str:
     except ValueError as error:
         # Of base64, or of a text that is not ASCII, on either side.
         raise invalid("cursor is not one that a list has given", "cursor") from error
-    if not is_name(name):
+    # A name is given as one text only: padded, or with other last bits, it is not what a list has given.
+    if not is_name(name) or list_cursor(name) != text:
         raise invalid("cursor is not one that a list has given", "cursor")
     return name
 

@@ -19,7 +19,7 @@ from engine.core.requeue import requeue as begin_requeue
 from engine.errors import TopicsError, invalid
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
-from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack
+from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack, check_seqs
 from engine.queue.job import lease_text, parse_leases
 from engine.topic.history import NotCached
 from engine.types import U64_MAX, parse_match
@@ -401,8 +401,8 @@ def requeue(daemon: Daemon, connection: Requester, head: Head, body: bytes, star
     read = _read(daemon, head, _REQUEUE, body, warnings)
     if (read.seqs is not None) + (read.match is not None) + read.all != 1:
         raise invalid("a requeue needs one of seqs, match, all")
-    if read.seqs is not None and len(read.seqs) > daemon.limits.delete_seqs:
-        raise invalid(f"seqs may list {daemon.limits.delete_seqs} seqs; split the requeue", "seqs")
+    if read.seqs is not None:
+        check_seqs(read.seqs)
     if read.to is not None:
         head.caller.check(check_topic_name(read.to, "to"))
     selector = DeleteSelector(

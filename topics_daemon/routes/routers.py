@@ -103,9 +103,10 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         filter=None if read.filter is None else parse_match(read.filter, "filter"),
         allow_cycle=read.allow_cycle,
         guarantee=read.guarantee,
+        start=read.start,
     )
     _check_known(daemon, head)
-    ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec, earliest=read.start == "earliest")
+    ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec)
     exchange = PutRouterExchange(connection, head, started_ns)
     exchange.daemon, exchange.warnings = daemon, warnings
     daemon.follow(ticket, exchange.answered)
