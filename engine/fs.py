@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -150,7 +151,13 @@ class OsFs:
         os.close(self._root)
 
     def open(self, path: str, mode: OpenMode) -> int:
-        return os.open(path, _FLAGS[mode] | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._root)
+        # A pipe of that name would be waited for without end.
+        flags = _FLAGS[mode] | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(path, flags, 0o600, dir_fd=self._root)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return handle
 
     def close(self, handle: int) -> None:
         os.close(handle)

@@ -18,7 +18,7 @@ from engine.errors import StoreDamaged
 from engine.formats.snapshot import BadSnapshot, DroppedTopic, TopicImage, snapshot_path
 from engine.store.recovery import Item
 from engine.store.snapshots import Restorable, segment_of
-from engine.store.walk import NEXT_STEP
+from engine.store.walk import NO_SETTING
 from engine.tagset import TagSet
 from engine.topic.block import Block
 from engine.types import Reason, TopicConfig
@@ -57,7 +57,7 @@ class Beginning:
         except BadSnapshot as error:
             raise StoreDamaged(
                 f"{snapshot_path(globals_.number)} checks but makes no sense ({error}): a bug, or a newer version "
-                f"wrote it. {NEXT_STEP}"
+                f"wrote it. {NO_SETTING}"
             ) from error
         finally:
             if collects:

@@ -44,7 +44,7 @@ from engine.fragment import Rendered
 from engine.limits import SYNC_WINDOW, EngineSettings
 from engine.ranges import ranges_of
 from engine.store.recovery import CorruptionGap, Frame, Hole, Item, OpenedStore
-from engine.store.walk import NEXT_STEP
+from engine.store.walk import NEXT_STEP, NO_SETTING
 from engine.topic.block import counted_at_most
 from engine.topic.cache import Cache
 from engine.topic.place import Place
@@ -105,7 +105,7 @@ class Replay:
                 except BadBody as error:
                     raise StoreDamaged(
                         f"the frame at lsn {item.lsn} of shard {item.shard} checks but makes no sense ({error}): "
-                        f"a bug, or a newer version wrote it. {NEXT_STEP}"
+                        f"a bug, or a newer version wrote it. {NO_SETTING}"
                     ) from error
                 if cache.over:
                     cache.shrink()

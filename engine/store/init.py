@@ -4,11 +4,14 @@
     so at a start           STORE there ⇒ everything is there, and what is missing was lost
                             no STORE    ⇒ a first start never got to its end, or STORE itself was lost
 
-The two are told apart by LOCK, which is written before the first ack, and by logs, which hold nothing until then.
+The two are told apart by LOCK, which is written before the first ack, by logs, which hold nothing until then, and by
+the rooms of checkpoints, exports and tools, which are made later. A restore or a recovery writes its STORE last, too:
+what is left of one that was cut short is never taken for an empty directory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -16,6 +19,7 @@ from xxhash import xxh3_128_digest
 
 from engine.clock import Clock
 from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked, StoreMissing
+from engine.formats.export import EXPORTS_DIR
 from engine.formats.header import FORMAT_VERSION
 from engine.formats.manifest import (
     LOCK_PATH,
@@ -30,15 +34,20 @@ from engine.formats.manifest import (
     decode_meta,
     encode_meta,
 )
-from engine.formats.snapshot import META_DIR
-from engine.fs import Fs, OpenMode, read_file, replace_file
+from engine.formats.snapshot import META_DIR, parse_snapshot_name, parse_tails_name
+from engine.fs import Fs, OpenMode, replace_file
 from engine.limits import EngineSettings
+from engine.segment.segment import TOPICS_DIR
 from engine.store.verdicts import Stop
-from engine.store.walk import NEXT_STEP
+from engine.store.walk import NO_SETTING
 from engine.wal.chain import DATA_START, WAL_DIR, LogFile, parse_log_name, parse_shard_dir, shard_dir
 from engine.wal.prepare import begin_log_file, finish_log_file, zero_fill
 
 QUARANTINE_DIR: Final = "quarantine"
+LOST_DIR: Final = "lost"
+"""Where a recovery puts what it could not use."""
+_MADE_LATER: Final = (TOPICS_DIR, EXPORTS_DIR, QUARANTINE_DIR, LOST_DIR)
+"""Directories in which there is nothing when STORE is written."""
 _META_BYTES_MAX: Final = 1 << 20
 
 _T = TypeVar("_T")
@@ -58,9 +67,9 @@ class Identity(NamedTuple):
     manifest: Manifest
     stop: Stop
     fresh: bool
+    """Whether the store was made just now."""
     starts: int = 0
     """As LOCK has it."""
-    """Whether the store was made just now."""
 
 
 LOCAL_KINDS: Final = frozenset(
@@ -86,7 +95,7 @@ def take_root(fs: Fs) -> None:
     try:
         if fs.lock():
             return
-        owner = _read_meta(fs, LOCK_PATH, LockInfo)
+        owner = read_meta(fs, LOCK_PATH, LockInfo)
         who = f"process {owner.pid}" if isinstance(owner, LockInfo) and owner.pid else "another process"
     except (OSError, BadMeta):
         who = "another process"
@@ -158,17 +167,32 @@ def _make(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> StoreInfo
 
 
 def _unused_logs(fs: Fs) -> list[str]:
-    """Without STORE: refuse if a store was in use here; else the empty logs of a start that was cut short."""
+    """Without STORE: refuse if a store was to be here; else the empty logs of a start that was cut short."""
     try:
         if fs.exists(LOCK_PATH):
-            raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use. {NEXT_STEP}")
+            raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use. {NO_SETTING}")
         paths = list(_log_paths(fs))
         for path in paths:
             if not _is_unused(fs, path):
-                raise StoreDamaged(f"{STORE_PATH} is missing, but {path} holds data. {NEXT_STEP}")
+                raise StoreDamaged(f"{STORE_PATH} is missing, but {path} holds data. {NO_SETTING}")
+        for path in _remains(fs):
+            raise StoreDamaged(
+                f"{STORE_PATH} is missing, but {path} is there: this was a store, or a restore or a recovery into it "
+                f"was cut short (then remove the directory, and run that again). {NO_SETTING}"
+            )
     except OSError as error:
         raise StoreIOError(f"the data directory cannot be read: {error}; nothing was changed") from error
     return paths
+
+
+def _remains(fs: Fs) -> Iterator[str]:
+    """What no first start leaves, however it ends."""
+    for name in fs.list(META_DIR) if fs.exists(META_DIR) else ():
+        if parse_snapshot_name(name) is not None or parse_tails_name(name) is not None:
+            yield f"{META_DIR}/{name}"
+    for directory in _MADE_LATER:
+        for name in fs.list(directory) if fs.exists(directory) else ():
+            yield f"{directory}/{name}"
 
 
 def _remove(fs: Fs, paths: list[str]) -> None:
@@ -215,7 +239,7 @@ def _last_stop(fs: Fs) -> tuple[Stop, bool, int]:
     What cannot be read counts as another boot: the careful answer.
     """
     try:
-        lock = _read_meta(fs, LOCK_PATH, LockInfo)
+        lock = read_meta(fs, LOCK_PATH, LockInfo)
     except BadMeta:
         return Stop.POWER_LOSS, False, 0
     except OSError as error:
@@ -231,28 +255,31 @@ def _last_stop(fs: Fs) -> tuple[Stop, bool, int]:
 def _manifest(fs: Fs, store: StoreInfo) -> Manifest:
     manifest = _required(fs, MANIFEST_PATH, Manifest)
     if manifest is Missing.MISSING:
-        raise StoreDamaged(f"{MANIFEST_PATH} is missing; without it nobody knows whether a log file is. {NEXT_STEP}")
+        raise StoreDamaged(f"{MANIFEST_PATH} is missing; without it nobody knows whether a log file is. {NO_SETTING}")
     if manifest.store_id != store.store_id:
         raise StoreForeign(
-            f"{MANIFEST_PATH} belongs to store {manifest.store_id}, {STORE_PATH} says {store.store_id}. {NEXT_STEP}"
+            f"{MANIFEST_PATH} belongs to store {manifest.store_id}, {STORE_PATH} says {store.store_id}. {NO_SETTING}"
         )
     return manifest
 
 
 def _required(fs: Fs, path: str, type_: type[_T]) -> _T | Missing:
     try:
-        return _read_meta(fs, path, type_)
+        return read_meta(fs, path, type_)
     except BadMeta as error:
-        raise StoreDamaged(f"{path} is damaged: {error}. Concerned: the whole store. {NEXT_STEP}") from error
+        raise StoreDamaged(f"{path} is damaged: {error}. Concerned: the whole store. {NO_SETTING}") from error
     except OSError as error:
         raise StoreIOError(f"{path} cannot be read: {error}; nothing was changed") from error
 
 
-def _read_meta(fs: Fs, path: str, type_: type[_T]) -> _T | Missing:
+def read_meta(fs: Fs, path: str, type_: type[_T]) -> _T | Missing:
     """One of the small files. Raises `BadMeta`, and `OSError` for anything but absence."""
     if not fs.exists(path):
         return Missing.MISSING
-    data = read_file(fs, path)
-    if len(data) > _META_BYTES_MAX:
-        raise BadMeta("it is far too long")
-    return decode_meta(data, type_)
+    handle = fs.open(path, OpenMode.READ)
+    try:
+        if fs.size(handle) > _META_BYTES_MAX:
+            raise BadMeta("it is far too long")
+        return decode_meta(fs.pread(handle, _META_BYTES_MAX, 0), type_)
+    finally:
+        fs.close(handle)

@@ -61,7 +61,7 @@ def worth_a_look(fs: Fs) -> bool:
 def checkpoint_files(fs: Fs) -> dict[str, int]:
     """Every file of a checkpoint, and that checkpoint's number."""
     found: dict[str, int] = {}
-    for name in fs.list(META_DIR):
+    for name in fs.list(META_DIR) if fs.exists(META_DIR) else ():
         for parse in (parse_snapshot_name, parse_tails_name):
             if (number := parse(name)) is not None:
                 found[f"{META_DIR}/{name}"] = number

@@ -35,7 +35,7 @@ from engine.store.init import Identity, check_kind, identify, take_root, write_l
 from engine.store.scan import Directory, newest_is_lost, pieces_from, survey
 from engine.store.snapshots import Restorable, Start, choose
 from engine.store.verdicts import Row, Stop, Verdict
-from engine.store.walk import NEXT_STEP, CorruptionGap, Cut, Frame, Hole, Item, ShardWalk
+from engine.store.walk import NO_SETTING, CorruptionGap, Cut, Frame, Hole, Item, ShardWalk
 from engine.wal.chain import LogFile, Piece
 from engine.wal.reader import FrameReader
 from engine.wal.wal import Wal
@@ -201,7 +201,7 @@ class OpenedStore:
                 path, offset = walk.where(found.entry.end_lsn)
                 raise StoreOutlived(
                     f"{path}: the log goes on behind offset {offset}, where meta/MANIFEST says that it was stopped: "
-                    f"LOCK and MANIFEST are older than the log. {NEXT_STEP}"
+                    f"LOCK and MANIFEST are older than the log. {NO_SETTING}"
                 )
             if walk.holes:
                 places = f"{walk.holes} place{'s' * (walk.holes != 1)} that cannot be read"

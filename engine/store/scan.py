@@ -27,7 +27,7 @@ from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileHeader, F
 from engine.formats.manifest import LOCK_PATH, MANIFEST_PATH, STORE_PATH, Manifest, ShardEntry
 from engine.formats.snapshot import META_DIR, parse_snapshot_name
 from engine.fs import Fs, OpenMode
-from engine.store.walk import NEXT_STEP
+from engine.store.walk import NEXT_STEP, NO_SETTING
 from engine.wal.chain import (
     DATA_START,
     TMP_SUFFIX,
@@ -79,7 +79,7 @@ def survey(fs: Fs, manifest: Manifest) -> Directory:
         if entry.shard not in numbers:
             raise StoreDamaged(
                 f"{shard_dir(entry.shard)} is missing with all of its log. Concerned: all topics of shard "
-                f"{entry.shard}. {NEXT_STEP}"
+                f"{entry.shard}. {NO_SETTING}"
             )
         names = fs.list(shard_dir(entry.shard))
         strays += [
@@ -89,7 +89,7 @@ def survey(fs: Fs, manifest: Manifest) -> Directory:
         ]
         shards.append(_shard_files(fs, entry, names))
     if [shard.entry.shard for shard in shards] != list(range(len(shards))) or not shards:
-        raise StoreDamaged(f"meta/MANIFEST names the shards {[shard.entry.shard for shard in shards]}. {NEXT_STEP}")
+        raise StoreDamaged(f"meta/MANIFEST names the shards {[shard.entry.shard for shard in shards]}. {NO_SETTING}")
     return Directory(shards, strays)
 
 
@@ -114,7 +114,10 @@ def _shard_files(fs: Fs, entry: ShardEntry, names: list[str]) -> ShardFiles:
     leftovers += [log for log in files if log.first_lsn < log.end_lsn <= entry.start_lsn]
     chain, superseded = owners(log for log in files if log not in leftovers)
     if not chain:
-        _check_newest(entry, chain)
+        raise StoreDamaged(
+            f"{shard_dir(entry.shard)} has no log file any more. Concerned: all topics of shard {entry.shard}. "
+            f"{NO_SETTING}"
+        )
     return ShardFiles(entry, chain, superseded, leftovers, headers)
 
 
@@ -197,10 +200,12 @@ def _check_header(log: LogFile, header: FileHeader | None, store_id: bytes) -> N
             "Nothing was changed; start it with the newer version"
         )
     if header.store_id != store_id:
-        raise StoreForeign(f"{log.path} belongs to store {header.store_id.hex()}, not to {store_id.hex()}. {NEXT_STEP}")
+        raise StoreForeign(
+            f"{log.path} belongs to store {header.store_id.hex()}, not to {store_id.hex()}. {NO_SETTING}"
+        )
     said = (header.kind, header.id, header.first, header.run)
     if said != (FileKind.WAL, log.shard, log.first_lsn, log.run) or log.size < DATA_START:
         raise StoreForeign(
             f"{log.path} says that it is kind {header.kind}, shard {header.id}, first lsn {header.first}, run "
-            f"{header.run}: it lies in the wrong place. {NEXT_STEP}"
+            f"{header.run}: it lies in the wrong place. {NO_SETTING}"
         )

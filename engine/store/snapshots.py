@@ -45,7 +45,7 @@ from engine.segment.segment import Segment
 from engine.segment.tiers import ColdError
 from engine.segment.whose import ELSEWHERE, is_ours, read_deletes
 from engine.store.scan import Directory, check_log
-from engine.store.walk import NEXT_STEP
+from engine.store.walk import NEXT_STEP, NO_SETTING
 from engine.tagset import TagSet
 
 TAGS_BYTES_MAX: Final = 1024
@@ -53,10 +53,6 @@ TAGS_BYTES_MAX: Final = 1024
 SNAPSHOTS_KEPT: Final = 2
 """The log is trimmed only behind the older one, so that one bad snapshot costs time and nothing else."""
 _READ: Final = 1 << 20
-NO_SNAPSHOT: Final = (
-    "Nothing was changed, and no setting makes it start. Put the directory back from a backup, or save what its files "
-    "and the rest of the log prove with `topics recover DIR --to NEW`"
-)
 
 
 class Lost(NamedTuple):
@@ -250,13 +246,13 @@ def _choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption)
     if bad:
         raise StoreDamaged(
             f"{' and '.join(bad)}: no snapshot checks ({'; '.join(report)}), and the log does not reach back to the "
-            f"beginning. Concerned: all topics. {NO_SNAPSHOT}"
+            f"beginning. Concerned: all topics. {NO_SETTING}"
         )
     if whole is not None and all(found.entry.start_lsn == 0 for found in directory.shards):
         raise whole
     raise StoreDamaged(
         f"{META_DIR}/ holds no snapshot, but meta/MANIFEST says that the log begins behind one. Concerned: all topics. "
-        f"{NO_SNAPSHOT}"
+        f"{NO_SETTING}"
     )
 
 

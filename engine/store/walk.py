@@ -54,6 +54,11 @@ NEXT_STEP: Final = (
     "everything that can be proven good with `topics recover DIR --to NEW`; or start once with "
     "TOPICS_ON_CORRUPTION=salvage, which goes on with what is left"
 )
+NO_SETTING: Final = (
+    "Nothing was changed, and no setting makes it start. Put the directory back from a backup; or see what is left "
+    "with `topics fsck DIR` and save everything that can be proven good with `topics recover DIR --to NEW`"
+)
+"""Where `salvage` refuses, too."""
 
 
 class Frame:
@@ -310,7 +315,7 @@ class ShardWalk:
             create = decode_control_body(FrameType.CREATE, body)
         except BadBody as error:
             path, offset = self.where(header.lsn)
-            raise StoreDamaged(f"{path}: offset {offset}: {error}, though its check is good. {NEXT_STEP}") from error
+            raise StoreDamaged(f"{path}: offset {offset}: {error}, though its check is good. {NO_SETTING}") from error
         if isinstance(create, CreateBody):
             self._names[header.topic_id] = create.name
 

@@ -19,10 +19,11 @@ import msgspec
 from engine.clock import Clock, EngineTime
 from engine.core.replay import Replay
 from engine.errors import StoreDamaged, StoreError, StoreIOError
-from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo, decode_meta
-from engine.fs import Fs, OpenMode, read_file
+from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo
+from engine.fs import Fs, OpenMode
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.tiers import here
+from engine.store.init import Missing, read_meta
 from engine.store.recovery import OpenedStore, open_store
 from engine.store.snapshots import Restorable
 from engine.store.verdicts import Row, Verdict
@@ -233,7 +234,7 @@ class Fsck:
         """The log files of each shard, by their names and sizes alone."""
         fs, found = self._fs, []
         try:
-            for directory in fs.list(WAL_DIR):
+            for directory in fs.list(WAL_DIR) if fs.exists(WAL_DIR) else ():
                 shard = parse_shard_dir(directory)
                 if shard is None:
                     continue
@@ -251,15 +252,17 @@ class Fsck:
     def _store_id(self) -> bytes | None:
         """What STORE says, if that can be read."""
         try:
-            return bytes.fromhex(decode_meta(read_file(self._fs, STORE_PATH), StoreInfo).store_id)
+            store = read_meta(self._fs, STORE_PATH, StoreInfo)
+            return None if store is Missing.MISSING else bytes.fromhex(store.store_id)
         except (OSError, BadMeta, ValueError):
             return None
 
     def _known_end(self, shard: int) -> int:
         try:
-            entry = decode_meta(read_file(self._fs, MANIFEST_PATH), Manifest).entry(shard)
+            manifest = read_meta(self._fs, MANIFEST_PATH, Manifest)
         except (OSError, BadMeta):
             return 0
+        entry = None if manifest is Missing.MISSING else manifest.entry(shard)
         return 0 if entry is None else entry.end_lsn
 
     def _beyond(self, opened: OpenedStore) -> None:

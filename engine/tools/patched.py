@@ -29,11 +29,11 @@ from engine.formats.manifest import (
     Manifest,
     ShardEntry,
     StoreInfo,
-    decode_meta,
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, BadSnapshot, Globals, parse_snapshot_name
-from engine.fs import Fs, OpenMode, Space, read_file
+from engine.fs import Fs, OpenMode, Space
+from engine.store.init import Missing, read_meta
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import read_globals
 from engine.tools.placed import Found, Placed, log_files, place
@@ -165,10 +165,10 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
         notes.append(f"{MANIFEST_PATH} cannot be read; what it said of the log was taken from the log files")
     counted = max([0, *(one.shards for one in known)]) if manifest is None else 0
     last = max([counted - 1, *entries, *(shard for shard, logs in placed.logs.items() if _counts(manifest, logs))])
-    if last < 0:
-        raise StoreDamaged("no log file, no snapshot and no meta/MANIFEST is left: there is nothing that can be saved")
+    if last < 0 and not _checkpoint_files(fs):
+        raise StoreDamaged("no log, no segment, no snapshot and no meta/MANIFEST is left: nothing can be saved")
     shards, empty = [], {}
-    for shard in range(last + 1):
+    for shard in range(max(last, 0) + 1):
         entry, logs = entries.get(shard), placed.logs.get(shard, [])
         if not logs:
             entry, log = _without_log(shard, entry, known)
@@ -201,9 +201,10 @@ def outlived(view: Patched, notes: list[str], read: Callable[[Patched], _R]) -> 
 
 def _read(fs: Fs, path: str, kind: type[_T]) -> _T | None:
     try:
-        return decode_meta(read_file(fs, path), kind)
+        found = read_meta(fs, path, kind)
     except (OSError, BadMeta):
         return None
+    return None if found is Missing.MISSING else found
 
 
 def _owner(fs: Fs, found: list[Found], store: StoreInfo | None) -> bytes:
@@ -269,7 +270,7 @@ def _entry(shard: int, logs: list[Found], end_lsn: int = 0) -> ShardEntry:
 def _without_log(shard: int, entry: ShardEntry | None, known: list[Globals]) -> tuple[ShardEntry, LogFile]:
     """For a shard without log: what MANIFEST says, and an empty file behind all that is known of."""
     cuts = [one.cut(shard) for one in known]
-    ends = [0, *(max(cut.lsn, cut.end_lsn) for cut in cuts)]
+    ends = [1, *(max(cut.lsn, cut.end_lsn) for cut in cuts)]
     if entry is not None:
         ends += [entry.start_lsn, entry.first_lsn, entry.end_lsn]
     behind = align_block(max(ends))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from engine.errors import StoreIOError
 from engine.formats.frame import HEADER_LEN, parse_header, seed_of
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileHeader, FileKind, parse_file_header
 from engine.fs import Fs, OpenMode
@@ -49,21 +50,30 @@ class Placed(NamedTuple):
 
 
 def log_files(fs: Fs) -> list[Found]:
-    """Every log file, with its header. Raises `OSError`."""
+    """Every log file, with its header. Raises `StoreIOError` for one that cannot be read, and `OSError`."""
     found = []
     for directory in fs.list(WAL_DIR) if fs.exists(WAL_DIR) else ():
         shard = parse_shard_dir(directory)
         for name in () if shard is None else fs.list(shard_dir(shard)):
             parsed = parse_log_name(name)
             if shard is not None and parsed is not None:
-                handle = fs.open(f"{shard_dir(shard)}/{name}", OpenMode.READ)
                 try:
-                    header = parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0))
-                    begins = fs.pread(handle, HEADER_LEN, DATA_START)
-                    found.append(Found(LogFile(shard, *parsed, fs.size(handle)), header, begins))
-                finally:
-                    fs.close(handle)
+                    found.append(_look_at(fs, LogFile(shard, *parsed, 0)))
+                except OSError as error:
+                    raise StoreIOError(
+                        f"{shard_dir(shard)}/{name} cannot be read: {error.strerror}. Copy what the disk still gives "
+                        "to a good one; without that file, what it held is taken for lost"
+                    ) from error
     return found
+
+
+def _look_at(fs: Fs, log: LogFile) -> Found:
+    handle = fs.open(log.path, OpenMode.READ)
+    try:
+        header = parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0))
+        return Found(log._replace(size=fs.size(handle)), header, fs.pread(handle, HEADER_LEN, DATA_START))
+    finally:
+        fs.close(handle)
 
 
 def place(found: list[Found], store_id: bytes) -> Placed:

@@ -29,9 +29,10 @@ from engine.formats.frame import FrameType, seed_of
 from engine.fs import Fs, OpenMode, write_new
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
+from engine.store.init import LOST_DIR, Missing, read_meta
 from engine.store.recovery import Frame, OpenedStore, open_store
-from engine.store.snapshots import NO_SNAPSHOT, Lost
-from engine.store.walk import NEXT_STEP, Hole
+from engine.store.snapshots import Lost
+from engine.store.walk import NEXT_STEP, NO_SETTING, Hole
 from engine.tools.finding import Finding
 from engine.tools.patched import Patched, outlived, patch
 from engine.tools.pieced import piece_together
@@ -40,7 +41,6 @@ from engine.topic.rangeset import RangeSet
 from engine.types import Reason
 from engine.wal.chain import LogFile
 
-LOST_DIR: Final = "lost"
 _COPY: Final = 1 << 20
 
 
@@ -371,7 +371,7 @@ class Recovery:
 
 def without_advice(said: str) -> str:
     """What a start says, without what it tells people to do: that is what they have just done."""
-    for advice in (NEXT_STEP, NO_SNAPSHOT):
+    for advice in (NEXT_STEP, NO_SETTING):
         said = said.replace(f". {advice}", "")
     return said
 
@@ -410,10 +410,10 @@ def _outside(known: RangeSet, first: int, last: int) -> list[tuple[int, int]]:
 
 def _shards_of(fs: Fs, settings: EngineSettings) -> int:
     """So many shards as the store has, so that topics are looked for where they live."""
-    from engine.formats.manifest import MANIFEST_PATH, BadMeta, Manifest, decode_meta
-    from engine.fs import read_file
+    from engine.formats.manifest import MANIFEST_PATH, BadMeta, Manifest
 
     try:
-        return max(len(decode_meta(read_file(fs, MANIFEST_PATH), Manifest).shards), 1)
+        manifest = read_meta(fs, MANIFEST_PATH, Manifest)
     except (OSError, BadMeta):
         return settings.wal_shards
+    return settings.wal_shards if manifest is Missing.MISSING else max(len(manifest.shards), 1)

@@ -31,6 +31,19 @@ def test_what_is_in_the_page_cache_is_read_at_once(tmp_path: pathlib.Path) -> No
     fs.shut()
 
 
+@pytest.mark.parametrize("mode", [OpenMode.READ, OpenMode.WRITE])
+def test_a_pipe_or_a_directory_of_a_files_name_is_an_error_and_waited_for_by_nobody(
+    mode: OpenMode, tmp_path: pathlib.Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    fs = OsFs(str(tmp_path))
+    for name in ("pipe", "directory"):
+        with pytest.raises(OSError, match=r"no regular file|Is a directory"):
+            fs.open(name, mode)
+    fs.shut()
+
+
 def test_a_system_that_cannot_tell_is_asked_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = OsFs(str(tmp_path))
     handle = fs.open("file", OpenMode.CREATE)

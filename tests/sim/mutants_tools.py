@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 import engine.checkpoint.pin as pin_module
+import engine.store.init as init_module
 import engine.tools.backup as backup_module
 import engine.tools.pieced as pieced_module
 import engine.tools.rebuild as rebuild_module
@@ -95,6 +96,12 @@ def _store_named_before_it_is_whole(patch: Patch) -> None:
         old(self, wanted)
 
     patch.set(Rebuild, "run", run)
+
+
+@_mutant("tool-recover@1", "tool-restore@1")
+def _store_made_over_half_of_one(patch: Patch) -> None:
+    """What a recovery that was killed had written was taken for an empty directory (found by hand)."""
+    patch.set(init_module, "_remains", lambda fs: iter(()))
 
 
 @_mutant("tool-recover@1", "tool-restore@1")

@@ -21,9 +21,10 @@ from engine.errors import Refused, StoreDamaged, StoreMissing
 from engine.formats.frame import FrameType
 from engine.formats.manifest import STORE_PATH
 from engine.fs import Fs
+from engine.store.init import LOST_DIR
 from engine.tools.backup import back_up, verify
 from engine.tools.log_file import LogScan
-from engine.tools.recover import LOST_DIR, Recovery, Report, put_report
+from engine.tools.recover import Recovery, Report, put_report
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.flips import HISTORY, quiet_world
@@ -221,6 +222,7 @@ def _rebuilds(
         def check(image: FakeDisk, told: Told, power: bool) -> None:
             if not image.exists(STORE_PATH):
                 assert not told.done, "a store that was answered is not there"
+                _not_started(image)
                 try:
                     Inspection(_still(image.cached_tree()), ManualClock(), HISTORY)
                 except (StoreMissing, StoreDamaged):
@@ -235,6 +237,16 @@ def _rebuilds(
         crashes.check(check)
 
     return run
+
+
+def _not_started(image: FakeDisk) -> None:
+    """A start takes nothing that has records in it for room for a new store."""
+    saved = [path for path in _files(image) if path.endswith((".data", ".snap"))]
+    try:
+        Core.open(image.killed(), ManualClock(), HISTORY)
+    except StoreDamaged:
+        return
+    assert not saved, f"a new store was made over {saved}"
 
 
 def _losses_only(before: Topics, after: Topics, report: Report, nameless: Mapping[str, str]) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from engine.errors import StoreDamaged, StoreForeign, StoreIOError, StoreLocked
 from engine.formats.manifest import StoreInfo, decode_meta, encode_meta
-from engine.fs import OsFs
+from engine.fs import OsFs, write_new
 from engine.store.init import LOCAL_KINDS
 from engine.store.recovery import open_store
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
+from tests.sim.flips import HISTORY, quiet_world
 from tests.sim.media import Cut
 from tests.store.trees import (
     MANIFEST,
@@ -88,6 +89,26 @@ def test_a_store_whose_STORE_is_lost_is_not_made_anew_over_its_data() -> None:
     copy = {path: content for path, content in tree.items() if path not in ("STORE", "LOCK")}
     with pytest.raises(StoreDamaged, match="holds data"):
         Hand(FakeDisk.of_tree(copy, boot="boot-1"))
+
+
+@pytest.mark.parametrize("left", ["meta", "topics", "exports", "quarantine", "lost"])
+def test_no_store_is_made_over_what_is_left_of_one(left: str) -> None:
+    """STORE, LOCK and the log are gone: an empty store would take the old one's files for nobody's, and remove them."""
+    disk = quiet_world(stop=True, settings=HISTORY).start().settle().stop().disk
+    for room in ("exports", "quarantine", "lost"):
+        disk.mkdir(room)
+        write_new(disk, f"{room}/some-bytes", [b"x"])
+    tree = {path: content for path, content in disk.cached_tree().items() if path.startswith(f"{left}/")}
+    tree.pop(MANIFEST, None)
+    there = FakeDisk.of_tree({left: None, **tree}, boot="boot-1")
+    for make in (True, False):
+        with pytest.raises(
+            StoreDamaged, match=f"STORE is missing, but {left}/.* is there.*topics recover DIR"
+        ) as caught:
+            open_store(there, ManualClock(), SMALL, make=make)
+        assert "salvage" not in str(caught.value)
+        there = there.killed()
+    assert there.cached_tree() == {left: None, **tree}
 
 
 def test_F41_a_crash_at_any_step_of_making_a_store_leaves_a_store_or_room_for_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.commands import Batch, DeleteSelector
 from engine.core import Core
-from engine.errors import StoreForeign
+from engine.errors import StoreError, StoreForeign
 from engine.formats.frame import FrameType
 from engine.limits import KIB, SYNC_WINDOW, OnCorruption
 from engine.store.recovery import Frame, open_store
@@ -163,7 +163,7 @@ def test_what_a_lost_control_frame_costs() -> None:
             assert not any(view.damage for view in topics.values())
         if kind is FrameType.CREATE:
             name = f"salvaged-{frame.topic_id:x}"
-            assert name in said or frame.topic_id == made.whole["memory"].epoch
+            assert name in said or frame.topic_id == made.hand.core.catalog.visible["memory"].topic.id
         if kind is FrameType.DELETE:
             assert "may be readable again" in said
     assert seen >= {FrameType.CREATE, FrameType.CONFIG, FrameType.DROP, FrameType.DELETE, FrameType.MARK}
@@ -215,6 +215,26 @@ def test_a_store_that_is_not_ours_is_refused_whatever_the_policy() -> None:
     other = Hand(FakeDisk(boot="elsewhere"), settings=SETTINGS)
     with pytest.raises(StoreForeign):
         made.start({path: other.disk.killed().cached_tree()[path]})
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_salvage_is_never_advised_by_a_start_that_refuses_under_it(snapshot: bool) -> None:
+    made = Made(snapshot=snapshot, clean=True)
+    other = Hand(FakeDisk(boot="elsewhere"), settings=SETTINGS).disk.killed().cached_tree()
+    whole = [*made.logs(), *(path for path in made.tree if path.endswith((".snap", "STORE", "LOCK", "MANIFEST")))]
+    wrongs: list[Tree] = [{path: content} for path in whole for content in (None, b"", other.get(path, b"x"))]
+    wrongs.append(dict.fromkeys(made.logs()))
+    wrongs.append(dict.fromkeys(path for path in made.tree if path.startswith("wal/shard-00")))
+    refusals = []
+    for wrong in wrongs:
+        try:
+            made.start(wrong)
+        except StoreError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 6
+    for said in refusals:
+        assert "salvage" not in said
+        assert "topics recover DIR --to NEW" in said
 
 
 def test_ephemeral_seqs_are_not_given_out_again_when_their_reservation_is_lost() -> None:

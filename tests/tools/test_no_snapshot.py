@@ -173,3 +173,17 @@ def test_a_mark_that_says_that_nothing_is_missing_makes_no_gap(made: Made) -> No
     said = [one.seqs for one in found if one.id is FindingId.LOST and one.seqs is not None]
     assert not [seqs for seqs in said if seqs[0] > seqs[1]]
     assert seen(made, saved)["salvaged-1"].head == made.whole["a"].head
+
+
+def test_segments_alone_are_worth_saving() -> None:
+    """STORE, LOCK, the log and meta/ are gone: segments say whose they are."""
+    made = Made(own_files=True, trimmed=True)
+    tree: Tree = {path: content for path, content in made.tree.items() if path.startswith("topics")}
+    report, saved = recovered(made, tree, keep_doubtful=True)
+    assert report.untold
+    views = seen(made, saved)
+    for name, topic in (("a", "salvaged-1"), ("b", "salvaged-2")):
+        there = views[topic].records
+        assert there, name
+        for seq, record in there.items():
+            assert made.whole[name].records.get(seq, record) == record
