@@ -38,14 +38,15 @@ def apply_copies(
     topic, host = slot.topic, slot.host
     records, size = topic.count, topic.bytes
     location = (DERIVED, 0) if logged else None
+    if items and slot.hops is None:
+        slot.hops = Hops()
     for item in items:
         first = topic.head + 1
+        count = len(item.rendered.strides) if isinstance(item, Run) else item.seqs
+        assert slot.hops is not None, "there are items"
+        slot.hops.add(first, first + count - 1, item.hops)
         if isinstance(item, Run):
-            count = len(item.rendered.strides)
             topic.apply_append(first, item.rendered, item.ts, location)
-            if slot.hops is None:
-                slot.hops = Hops()
-            slot.hops.add(first, first + count - 1, item.hops)
             router.forwarded += count
             catalog.census.forwarded += count
             if host is not None:
@@ -53,9 +54,9 @@ def apply_copies(
             continue
         if host is not None:
             host.age(ts)
-        topic.apply_gap(first, first + item.seqs - 1, item.reason, ts)
+        topic.apply_gap(first, first + count - 1, item.reason, ts)
         if host is not None:
-            host.lost(first, first + item.seqs - 1)
+            host.lost(first, first + count - 1)
     router.cursor = to
     catalog.records_live += topic.count - records
     catalog.bytes_live += topic.bytes - size

@@ -21,6 +21,7 @@ from engine.formats.forward import Group, decode_forward, decode_router_drop, de
 from engine.fragment import Rendered
 from engine.fs import Fs
 from engine.routers.copies import Missing, Record, carried, copies, cut, gather, missed
+from engine.routers.hops import HOPS_KEPT_MAX
 from engine.routers.router import Router, spec_of
 from engine.store.recovery import Frame
 from engine.topic.history import NotCached
@@ -77,7 +78,7 @@ class Rerouting:
                     router.forwarded += total - group.lost
                     continue
                 if records is None:
-                    records = self._records(source, group, rendered)
+                    records = self._records(source, router.cursor, group, rendered)
                 self._land(slot, router, group.to, first, floor, records, total, frame)
 
     def _land(
@@ -100,9 +101,13 @@ class Rerouting:
             slot.quiet = False
             slot.reserved = 0
 
-    def _records(self, source: Slot | None, group: Group, rendered: Rendered | None) -> list[Record | Missing]:
-        """What a group copies, with the losses in front of it."""
-        found: list[Record | Missing] = [*missed(group.lost)]
+    def _records(
+        self, source: Slot | None, cursor: int, group: Group, rendered: Rendered | None
+    ) -> list[Record | Missing]:
+        """What a group copies behind `cursor`, with the losses in front of it."""
+        known = None if source is None else source.hops
+        hops = 0 if known is None else known.among(cursor + 1, cursor + group.lost, HOPS_KEPT_MAX)[1]
+        found: list[Record | Missing] = [*missed(group.lost, hops)]
         if rendered is not None:
             return found + carried(rendered, group.ranges)
         topic = None if source is None else source.topic

@@ -7,6 +7,7 @@
 bytes that came with them. `cut` leaves of them what all dests get alike, and `copies` puts the rest in front: runs that
 a dest applies one by one, records of one time, since that is what a batch has. What of a range is not there any more is
 missing, and as many seqs of the dest are a gap: `corruption` where the source lost it to damage, else `source_trim`.
+A gap is forwarded like records are, and has a count of hops like theirs: a loss goes round in no cycle either.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Missing(NamedTuple):
 
     seqs: int
     reason: Reason
+    hops: int = 1
+    """Of the gap in a dest."""
 
 
 Item: TypeAlias = Run | Missing
@@ -116,13 +119,15 @@ class Stretch(NamedTuple):
 
     to: int
     lost: int
+    lost_hops: int
+    """How often the losses were forwarded, those among them that were most often."""
     records: list[Record]
     by_position: bool
     """Whether the log is going to have all of them where its frames are read again."""
 
     def found(self) -> list[Record | Missing]:
         """The records, behind the losses in front of them."""
-        return [*missed(self.lost), *self.records]
+        return [*missed(self.lost, self.lost_hops), *self.records]
 
     def ranges(self) -> tuple[Range, ...]:
         """The seqs of the records."""
@@ -154,13 +159,14 @@ def take(
 ) -> Stretch:
     """What one pass behind `cursor` is about. Raises `NotCached`."""
     view = topic.at(now_ms)
-    position, lost = cursor + 1, 0
+    position, lost, lost_hops = cursor + 1, 0, 0
     while position <= topic.head:
         gap = topic.gaps.holding(position)
         end = view.floor_seq if position < view.floor_seq else 0 if gap is None else gap.last + 1
         if not end:
             break
-        lost += end - position
+        seqs, most = (end - position, 0) if hops is None else hops.among(position, end - 1, hops_max)
+        lost, lost_hops = lost + seqs, max(lost_hops, most)
         position = end
     start = max(position, view.earliest_seq)
     stop = min(topic.head, max(start, position) + SCAN_MAX - 1)
@@ -176,11 +182,11 @@ def take(
             if match is not None and not match.accepts(tag_of(record.fragment, len(record.fragment), record.lens[2])):
                 continue
             if records and (len(records) >= records_max or size + len(record.fragment) > bytes_max):
-                return Stretch(record.seq - 1, lost, records, by_position)
+                return Stretch(record.seq - 1, lost, lost_hops, records, by_position)
             records.append(record)
             by_position = by_position and in_log
             size += len(record.fragment)
-    return Stretch(max(stop, position - 1), lost, records, by_position)
+    return Stretch(max(stop, position - 1), lost, lost_hops, records, by_position)
 
 
 def _records(topic: Topic, hops: Hops | None, first: int, last: int) -> Iterator[tuple[Record, bool]]:
@@ -219,27 +225,27 @@ def gather(topic: Topic | None, ranges: Iterable[Range]) -> list[Record | Missin
         seq = first
         if topic is not None:
             for start, stop in topic.live_runs(max(first, topic.earliest_seq), min(last, topic.head)):
-                found += _missing(topic, seq, start - 1)
+                found += _missing(topic, seq, start - 1, hops)
                 found += [record._replace(hops=hops) for record, _ in _records(topic, None, start, stop)]
                 seq = stop + 1
-        found += _missing(topic, seq, last)
+        found += _missing(topic, seq, last, hops)
     return found
 
 
-def missed(count: int) -> list[Missing]:
-    """What a source had lost before a pass came to it."""
-    return [Missing(count, Reason.SOURCE_TRIM)] if count else []
+def missed(count: int, hops: int = 0) -> list[Missing]:
+    """What a source had lost before a pass came to it, and how often that had been forwarded."""
+    return [Missing(count, Reason.SOURCE_TRIM, hops + 1)] if count else []
 
 
-def _missing(topic: Topic | None, first: int, last: int) -> list[Missing]:
+def _missing(topic: Topic | None, first: int, last: int, hops: int) -> list[Missing]:
     """Records that were copied once, and are gone since."""
     found: list[Missing] = []
     damaged = () if topic is None or last < first else RangeSet.of(topic.lost).between(first, last)
     for start, stop in damaged:
-        found += missed(start - first)
-        found.append(Missing(stop - start + 1, Reason.CORRUPTION))
+        found += missed(start - first, hops)
+        found.append(Missing(stop - start + 1, Reason.CORRUPTION, hops + 1))
         first = stop + 1
-    return found + missed(max(last - first + 1, 0))
+    return found + missed(max(last - first + 1, 0), hops)
 
 
 def carry(records: list[Record]) -> Rendered:
@@ -266,7 +272,7 @@ def carried(rendered: Rendered, ranges: Iterable[Range]) -> list[Record | Missin
                 fragment, lens = by_seq[seq]
                 found.append(Record(seq, ts_of(fragment, 0), hops, fragment, lens))
             else:
-                found += missed(1)
+                found += missed(1, hops)
     return found
 
 

@@ -1,4 +1,5 @@
-"""How often the records of a topic were forwarded: 0 for what was written to it, more for copies.
+"""How often the records of a topic were forwarded: 0 for what was written to it, more for copies, and for gaps in their
+place.
 
 A short ascending list of ranges, for copies come in long runs; only where they alternate with writes do the ranges get
 many, and then the oldest are joined over what lies between, at the higher count: such a record may stop early in a
@@ -47,6 +48,17 @@ class Hops:
         if index >= 0 and seq <= self._lasts[index]:
             return self._counts[index], self._lasts[index]
         return 0, self._firsts[index + 1] - 1 if index + 1 < len(self._firsts) else 1 << 64
+
+    def among(self, first: int, last: int, count_max: int) -> tuple[int, int]:
+        """How many of these seqs have no higher count, and the highest count that one of them has."""
+        seqs = most = 0
+        while first <= last:
+            count, until = self.at(first)
+            until = min(until, last)
+            if count <= count_max:
+                seqs, most = seqs + until - first + 1, max(most, count)
+            first = until + 1
+        return seqs, most
 
     def above(self, seq: int) -> list[tuple[int, int, int]]:
         """The ranges that reach beyond a seq: for images, and to forget the others."""

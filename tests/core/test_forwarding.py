@@ -160,3 +160,19 @@ def test_who_asks_while_passes_are_held_waits_for_them() -> None:
     hand.core.catching.look()
     assert [ticket.done, routers[1].cursor] == [True, 1]
     assert routers[1].cursor == 1
+
+
+def test_a_loss_goes_round_once_as_records_do() -> None:
+    hand = Hand(settings=ROOMY)
+    hand.create("a", cap_records=3)
+    hand.create("b")
+    hand.take(hand.core.routers.put("a>b", "a", "b", RouterSpec()))
+    hand.take(hand.core.routers.put("b>a", "b", "a", RouterSpec(allow_cycle=True)))
+    hand.write("a", *range(10))
+    for _ in range(100):
+        if not hand.core.route():
+            break
+    else:
+        pytest.fail("a loss goes round without end")
+    heads = {name: slot.topic.head for name, slot in hand.core.catalog.visible.items()}
+    assert heads == {"a": 10, "b": 10}

@@ -36,3 +36,12 @@ def test_they_are_bounded_and_never_say_less() -> None:
     assert all(hops.at(2 * number + 1)[0] >= 1 + number % 3 for number in range(RANGES_MAX + 500))
     hops.add(10**6, 10**6, 99)
     assert hops.at(10**6)[0] == HOPS_KEPT_MAX
+
+
+def test_seqs_are_counted_that_were_not_forwarded_too_often() -> None:
+    hops = Hops([(3, 5, 2), (8, 8, 1)])
+    assert hops.among(1, 10, 31) == (10, 2)
+    assert hops.among(1, 10, 1) == (7, 1)
+    assert hops.among(4, 9, 0) == (3, 0)
+    assert hops.among(4, 5, 1) == (0, 0)
+    assert hops.among(9, 8, 1) == (0, 0)

@@ -16,7 +16,7 @@ from engine.core.forwards import Forwards
 from engine.core.rerouting import Rerouting
 from engine.core.slot import Slot
 from engine.formats.forward import RouterBody
-from engine.routers.copies import Stretch, copies, take
+from engine.routers.copies import Stretch, copies, missed, take
 from engine.routers.graph import hops_limit
 from engine.routers.router import Router, RouterSpec
 from engine.types import Durability
@@ -129,6 +129,20 @@ def _hops_not_counted_by_a_start(patch: Patch) -> None:
 def _records_skipped_where_the_dest_is_full(patch: Patch) -> None:
     old = Stretch.first
     patch.set(Stretch, "first", lambda self, count: old(self, count)._replace(to=self.to))
+
+
+@_mutant("ring")
+def _losses_go_round(patch: Patch) -> None:
+    """A gap is a loss of the topic that it came into, and the next router begins to count anew."""
+    old = take
+    patch.set(forwarding_module, "take", lambda *args, **more: old(args[0], None, *args[2:], **more))
+
+
+@_mutant("ring")
+def _losses_counted_anew_by_a_start(patch: Patch) -> None:
+    """A loss that was forwarded before a crash is one of its last source after it."""
+    old = missed
+    patch.set(rerouting_module, "missed", lambda count, hops=0: old(count))
 
 
 @_mutant("trim")
