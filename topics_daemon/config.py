@@ -204,7 +204,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _count("max_sse_connections_per_key", 1000, "open streams of one key; 0 = no bound"),
     _size("max_header_bytes", 32 * KIB, "head of a request", KIB, MIB),
     _count("max_headers", 100, "header lines of a request", 8, 10_000),
-    _size("max_url_bytes", 8 * KIB, "request line, and any other line of a head", 256, MIB),
+    _size("max_url_bytes", 8 * KIB, "request line, and any line of a head but `Last-Event-ID`", 256, MIB),
     _size("max_request_buffer_bytes", 256 * MIB, "all request bodies in flight together", MIB),
     _time("header_timeout_ms", 10_000, "a head must be complete after this time"),
     _time("body_timeout_ms", 60_000, "a body must be complete after this time (and bring 1 KiB/s)"),

@@ -40,7 +40,7 @@ from topics_daemon.body import (
     take_first,
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
-from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, parse, says_http
+from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, opens, parse, says_http
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         shares = self.daemon.shares
         while not self.in_line:
             if self.phase is HEAD:
-                if not self._inbuf or not self._may_start() or shares.comes_later(self) or not self._take_head():
+                if not opens(self._inbuf) or not self._may_start() or shares.comes_later(self) or not self._take_head():
                     break
             elif self.phase is BODY:
                 assert self._head is not None

@@ -87,6 +87,23 @@ def a_strange_last_event_id_does_no_harm(api: Api, value: str) -> None:
 
 
 @case("7 resume")
+def an_id_of_many_long_names_comes_back_as_it_is(api: Api) -> None:
+    """`id:` is unpadded base64url of `{"topic":seq,…}` for all topics of the session, which a browser sends back."""
+    prefix = api.topic()
+    names = [api.also_drop(f"{prefix}-{number:02}".ljust(255, "x")) for number in range(64)]
+    for name in names:
+        api.put(name)
+    api.write(names[0], 1, 2)
+    url = create(api, {name: {} for name in names}, limit=1)["stream_url"]
+    with Stream(api, url) as stream:
+        first = stream.seek("record")
+        same(len(decoded_id(first)), 64, "topics in the id")
+        stream.seek("record")
+    with Stream(api, url, (("Last-Event-ID", first.id or ""),)) as stream:
+        same(datas(stream, 1), [2], "after the first id")
+
+
+@case("7 resume")
 def many_topics_have_an_opaque_token(api: Api) -> None:
     """Above 64 topics the id is an opaque token, which rewinds as well."""
     names = [api.topic() for _ in range(70)]

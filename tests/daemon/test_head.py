@@ -83,6 +83,14 @@ def test_bounds_have_their_own_codes() -> None:
     assert read(*["A: b"] * 99).path == "/v0/health"
 
 
+def test_the_place_of_a_stream_may_be_longer_than_other_lines() -> None:
+    place = "a" * 24_000
+    assert read(f"last-event-id: {place}").last_event_id == place
+    assert refused(f"last-event-id: {place}", "A: " + "b" * 8200).code is Code.HEADERS_TOO_LARGE
+    assert refused(f"X-Last-Event-ID: {place}").code is Code.HEADERS_TOO_LARGE
+    assert refused("Last-Event-ID: " + "a" * 40_000).code is Code.HEADERS_TOO_LARGE
+
+
 @pytest.mark.parametrize("text", ["%", "%4", "%zz", "%%20", "%c3%28", "%ff", "%ed%a0%80"])
 def test_a_broken_escape_is_refused(text: str) -> None:
     with pytest.raises(Refused):

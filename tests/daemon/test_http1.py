@@ -197,6 +197,22 @@ def test_a_request_in_two_parts_is_put_together_wherever_it_is_cut(daemon: Daemo
             assert wire.answer().status in (200, 201)
 
 
+def test_empty_lines_in_front_of_a_request_are_passed_over(daemon: DaemonProcess) -> None:
+    one = post("/v0/topics/empty", {"records": [{"data": 1}]})
+    for unix in (False, True):
+        with daemon.wire(unix=unix) as wire:
+            for whole in (b"\r\n" + one, one + b"\r\n", b"\r\n\r\n" + one):
+                wire.send(whole)
+                assert wire.answer().status in (200, 201)
+            for byte in b"\r\n" + one:
+                wire.send(bytes((byte,)))
+            assert wire.answer().status == 200
+            wire.send(one + b"\r\n" + one + b"\r")
+            assert [wire.answer().status for _ in range(2)] == [200, 200]
+            wire.send(b"\n" + one)
+            assert wire.answer().status == 200
+
+
 def test_nothing_is_said_to_a_client_that_says_nothing(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.sock.settimeout(0.2)

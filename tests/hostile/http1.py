@@ -77,7 +77,7 @@ MALFORMED = {
     "RESP": (b"*1\r\n$4\r\nPING\r\n", CLOSED),
     "binary": (bytes(range(256)), CLOSED),
     "a NUL first": (b"\0GET / HTTP/1.1\r\n\r\n", CLOSED),
-    "an empty line first": (b"\r\nGET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n", CLOSED),
+    "a bare line feed first": (b"\nGET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n", CLOSED),
     "an invented method": (head("BREW /v0/health HTTP/1.1", "Host: localhost"), 400),
     "a parameter given twice": (request("GET", "/v0/topics/t?touch=true&touch=false"), 400),
     "a length beyond the bound": (head(*WRITE, "Content-Length: 2097153"), 413),
