@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,8 @@ class Phase:
     begin_s: float
     end_s: float
     answered_s: float
+    cpu_s: float
+    """Processor time that the daemon took from the beginning until then."""
 
 
 @dataclass
@@ -184,9 +187,16 @@ async def drain(load: Load, clients: list[Client]) -> None:
             client.sent.clear()
 
 
-async def run(port: int, seconds: float) -> tuple[Load, float, float, list[Phase]]:
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def run(port: int, pid: int, seconds: float) -> tuple[Load, float, float, list[Phase]]:
     """The three phases; returns what was seen, when it began, the capacity, and the phases."""
     load, began, loop = Load(), time.perf_counter(), asyncio.get_running_loop()
+    took_s = cpu_s(pid)
     sampler = asyncio.ensure_future(tick(load, began))
     clients = [Client(load, closed=True) for _ in range(CONNECTIONS)]
     for client in clients:
@@ -198,13 +208,13 @@ async def run(port: int, seconds: float) -> tuple[Load, float, float, list[Phase
         client.closed = False
     end_s = time.perf_counter() - began
     await drain(load, clients)
-    phases = [Phase("what it takes", 0.0, end_s, time.perf_counter() - began)]
+    phases = [Phase("what it takes", 0.0, end_s, time.perf_counter() - began, cpu_s(pid) - took_s)]
     for name, rate, share in (("twice that", 2 * capacity, 0.25), ("a third of it", capacity / 3, 0.5)):
-        begin_s = time.perf_counter() - began
+        begin_s, took_s = time.perf_counter() - began, cpu_s(pid)
         await offer(clients, rate, seconds * share)
         end_s = time.perf_counter() - began
         await drain(load, clients)
-        phases.append(Phase(name, begin_s, end_s, time.perf_counter() - began))
+        phases.append(Phase(name, begin_s, end_s, time.perf_counter() - began, cpu_s(pid) - took_s))
     await asyncio.sleep(5.0)
     sampler.cancel()
     return load, began, capacity, phases
@@ -285,8 +295,8 @@ def tell(load: Load, capacity: float, phases: list[Phase], compared: int) -> str
         "",
         "Made by `python -m scripts.pressure`; the load's client ran on the same machine. ![pressure](pressure.svg)",
         "",
-        "| phase | offered /s | acked /s | acked | 429 | answered after | p50 ms | p99 ms | highest pressure |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| phase | offered /s | acked /s | acked | 429 | acked a CPU s | answered after | p50 ms | p99 ms | pressure |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for phase in phases:
         took_s = phase.end_s - phase.begin_s
@@ -297,14 +307,16 @@ def tell(load: Load, capacity: float, phases: list[Phase], compared: int) -> str
         highest = max(moment.pressure or 0.0 for moment in whole)
         rest_s = phase.answered_s - phase.end_s
         lines.append(
-            f"| {phase.name} | {offered:.0f} | {acked:.0f} | {total} | {refused} | {rest_s:.1f} s"
-            f" | {quantile(whole, 0.5):.0f} | {quantile(whole, 0.99):.0f} | {highest:.2f} |"
+            f"| {phase.name} | {offered:.0f} | {acked:.0f} | {total} | {refused} | {total / phase.cpu_s:.0f}"
+            f" | {rest_s:.1f} s | {quantile(whole, 0.5):.0f} | {quantile(whole, 0.99):.0f} | {highest:.2f} |"
         )
     lines += [
         "",
         "Rates are of the time in which writes were offered; all else, latencies of what was acked too, is of the time",
         "until the last of them was answered. Writes are sent whether answers come or not, so under twice that most",
-        "wait in their connections; what is refused is told when to come back.",
+        "wait in their connections; what is refused is told when to come back. A CPU s is a second of processor",
+        "time of the daemon, all threads: what else runs on the machine, the client too, takes from the rates alone.",
+        "Pressure is the highest that was seen.",
     ]
     after = ", ".join(map(str, sorted(load.retry_after))) or "none"
     lines += [
@@ -337,7 +349,9 @@ def main() -> int:
             watcher = multiprocessing.Process(target=keep_watch, args=(port, f"{name}/seen"), daemon=True)
             watcher.start()
             try:
-                load, began, capacity, phases = asyncio.run(asyncio.wait_for(run(port, seconds), 4 * seconds + 240))
+                load, began, capacity, phases = asyncio.run(
+                    asyncio.wait_for(run(port, daemon.pid, seconds), 4 * seconds + 240)
+                )
             finally:
                 watcher.terminate()
             merge(load, Path(f"{name}/seen").read_text().splitlines(), began)

@@ -28,6 +28,7 @@ from engine.queue.commands import Claim
 from engine.segment.tiers import TieredFs
 from engine.topic.history import ReadJob
 from engine.types import PageRequest
+from topics_daemon.answers import Repeated
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
 from topics_daemon.exchange import Joins, Link, Requester
@@ -177,6 +178,8 @@ class Daemon:
         self.turn_due = self._turning = self._reads_due = False
         self._window = Window(loop, self._turn)
         self._answered, self._waited_s_max = 0, 0.0
+        self._too_much: Repeated | None = None
+        """What is said until pressure is looked at again."""
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
         self._observer = loop.call_later(OBSERVE_S, self._observe)
@@ -557,23 +560,22 @@ class Daemon:
             now,
         )
         self._answered, self._worked_s, self._observed_s, ready.waited_s_max = answered, worked_s, now, 0.0
-        self._waited_s_max = 0.0
+        self._waited_s_max, self._too_much = 0.0, None
         was, self._window.length_s = self._window.length_s, self.governor.window_s
         if was or self._window.length_s:
             note_pacing(self._window.length_s)
         self.pump.press(self.governor)
         self._observer = self.loop.call_later(OBSERVE_S, self._observe)
 
-    def pressed(self, wait_s: float) -> TopicsError | None:
+    def pressed(self, wait_s: float) -> Repeated | None:
         """The 429 of a write that has waited so long behind others on its connection, if it is refused."""
         if not self.governor.refuses(wait_s):
             return None
-        wait_ms = int(self.governor.retry_s * 1000)
-        return Unavailable(
-            Code.THROTTLED,
-            "more is asked of this daemon than it can do; try again later, or send disable_backpressure",
-            {"retry_after_ms": wait_ms},
-        )
+        if self._too_much is None:
+            wait_ms = int(self.governor.retry_s * 1000)
+            said = "more is asked of this daemon than it can do; try again later, or send disable_backpressure"
+            self._too_much = Repeated(Unavailable(Code.THROTTLED, said, {"retry_after_ms": wait_ms}))
+        return self._too_much
 
     def halt(self, timeout_s: float) -> list[str]:
         """Stop the timers and threads; what they did is taken back first. Names the threads that hang in a disk."""

@@ -44,7 +44,7 @@ from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, opens, parse,
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
-from topics_daemon.pipelining import Backlog, may_pipeline
+from topics_daemon.pipelining import Backlog, may_pipeline, take_answers
 from topics_daemon.shares import ALONE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -324,6 +324,9 @@ class Connection(asyncio.Protocol):
         small = 0 < head.length <= DRAIN_BODY_BYTES_MAX and not head.expects_continue
         if refusal is not None and (not small or refusal.code is Code.PAYLOAD_TOO_LARGE):
             raise refusal.anew()
+        if small and head.length <= len(self._inbuf):
+            self._body_complete(take_first(self._inbuf, head.length))
+            return
         self._received = len(self._inbuf)
         self.daemon.buffered_bytes += self._received
         self._since = self.daemon.loop.time()
@@ -409,7 +412,9 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
             answer = error_answer(head, daemon.internal_error(error), started_ns)
         head.tally.add(answer, started_ns)
-        if self.pending:
+        if self.pending or (self._inbuf and head.keep_alive and head.route is not None and head.route.pipelines):
+            # What is refused leaves together, as what is written does: one by one it costs more than writes.
+            self.only_pipelined = True
             Exchange(self, head, started_ns, counted=False).finish(answer)
             return
         self._give(answer)
@@ -454,12 +459,7 @@ class Connection(asyncio.Protocol):
         """Write the answers at the front of the line, and go on with what waited for them."""
         self._daemon_waits = False
         pending = self.pending
-        answers: list[bytes] = []
-        last = False
-        while pending and pending[0].answer is not None and not last:
-            exchange = pending.popleft()
-            answers.append(cast(bytes, exchange.answer))
-            last = exchange.last
+        answers, last = take_answers(pending)
         if self.phase is CLOSED or not answers:
             return
         self._give(answers[0] if len(answers) == 1 else b"".join(answers))

@@ -32,8 +32,20 @@ def may_pipeline(pending: deque[Exchange], inflight_max: int) -> bool:
     """Whether a connection that waits for these answers may have another request taken up."""
     if not pending:
         return True
+    if pending[-1].last:
+        return False  # nobody would be told what became of it
     head = pending[0].head
     return len(pending) < room(head.caller.inflight if head is not None else 0, inflight_max)
+
+
+def take_answers(pending: deque[Exchange]) -> tuple[list[bytes], bool]:
+    """Take the answers off the front of the line, up to the first that is not there; and whether one is the last."""
+    answers: list[bytes] = []
+    last = False
+    while pending and (answer := pending[0].answer) is not None and not last:
+        last = pending.popleft().last
+        answers.append(answer)
+    return answers, last
 
 
 class Backlog:

@@ -86,6 +86,16 @@ def test_a_last_answer_is_not_cut_short_for_a_reader_who_takes_his_time(daemon: 
         assert len(body) > 7_000_000
 
 
+def test_what_is_sent_behind_connection_close_is_not_done(daemon: DaemonProcess) -> None:
+    """It has no answer, so whoever sent it would not know of it."""
+    write = {"records": [{"data": 1}]}
+    with daemon.wire() as wire:
+        wire.send(post("/v0/topics/closes", write, "Connection: close") + post("/v0/topics/closes", write))
+        assert wire.answer().json["last_seq"] == 1
+        assert wire.closed()
+    assert daemon.read("closes")["head_seq"] == 1
+
+
 def test_http_1_0_is_answered_and_closed_unless_it_asks_to_be_kept(daemon: DaemonProcess) -> None:
     with daemon.wire() as wire:
         wire.send(b"GET /v0/health HTTP/1.0\r\nHost: localhost\r\n\r\n")

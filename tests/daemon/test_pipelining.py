@@ -17,7 +17,7 @@ from topics_daemon.pipelining import PENDING_MAX, STEP_S, STEPS_MAX, Backlog, ma
 def fill(connections: int, inflight_max: int) -> list[int]:
     """Everybody pipelines as much as they may, one after the other; how many each has in flight."""
     caller: Any = SimpleNamespace(inflight=0)
-    exchange = SimpleNamespace(head=SimpleNamespace(caller=caller))
+    exchange = SimpleNamespace(head=SimpleNamespace(caller=caller), last=False)
     pending: list[deque[Any]] = [deque() for _ in range(connections)]
     for one in pending:
         while may_pipeline(one, inflight_max) and caller.inflight < inflight_max:
@@ -42,7 +42,7 @@ def test_with_little_room_they_go_one_by_one(inflight_max: int) -> None:
 
 def test_who_waits_for_nobody_always_may() -> None:
     assert may_pipeline(deque(), 1)
-    refused: deque[Any] = deque([SimpleNamespace(head=None)])
+    refused: deque[Any] = deque([SimpleNamespace(head=None, last=False)])
     assert may_pipeline(refused, 1000), "an answer to what could not be read is no one's"
 
 

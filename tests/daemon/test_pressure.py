@@ -75,6 +75,14 @@ def test_new_writes_get_a_time_to_come_back_and_reads_go_on(daemon: DaemonProces
         assert lines.status == 429
         many = daemon.ask(post("/v0/write", {"topics": {"t": {"records": [{"data": 3}]}}}))
         assert many.status == 429
+        with daemon.wire() as wire:
+            write = post("/v0/topics/t", {"records": [{"data": 4}]})
+            insists = post("/v0/topics/insisted", {"records": [{"data": 5}], "disable_backpressure": True})
+            wire.send(3 * write + request("GET", "/v0/topics/t") + write + insists + write)
+            assert [wire.answer().status for _ in range(7)] == [429, 429, 429, 200, 429, 201, 429]
+            wire.send(post("/v0/topics/t", {"records": [{"data": 6}]}, "Connection: close") + write)
+            assert wire.answer().status == 429
+            assert wire.closed()
         assert gauge(daemon, "topics_pressure") > 0.8
         assert daemon.read("t")["head_seq"] == 1
         assert daemon.ask(post("/v0/topics/t/delete", {"before_seq": 1})).status == 200

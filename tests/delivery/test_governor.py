@@ -12,6 +12,7 @@ from engine.delivery.governor import (
     GATHER_S_MAX,
     LATE_RUN,
     LATE_S,
+    LATE_SHARE,
     OBSERVE_S,
     RETRY_S_MAX,
     RETRY_S_MIN,
@@ -130,7 +131,7 @@ def test_a_second_at_the_top_refuses_until_pressure_is_well_below() -> None:
 LONG = Observed(wait_s=10.0)
 
 
-def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_one_half() -> None:
+def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_three_quarters() -> None:
     clock = Clock()
     clock.see(LONG, 0.5)
     assert not clock.governor.refuses(10.0)
@@ -140,7 +141,7 @@ def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_o
     assert signs(Observed(wait_s=LATE_S))["wait"] == pytest.approx(0.6), "where pressure relents"
     assert not any(governor.refuses(wait_s) for wait_s in (0.0, LATE_S) for _ in range(1000))
     refused = [governor.refuses(10.0) for _ in range(200 * LATE_RUN)]
-    assert sum(refused) == pytest.approx(len(refused) / 2, abs=LATE_RUN)
+    assert sum(refused) == pytest.approx(len(refused) / LATE_SHARE, abs=LATE_RUN)
     for several in (2, 3, 4, 16, 64, 128):
         ours = refused[::several]
         assert any(ours), f"one in {several} is refused as well"

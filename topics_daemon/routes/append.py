@@ -34,7 +34,7 @@ def append_stream(daemon: Daemon, connection: Requester, head: Head, body: bytes
     warnings: list[str] = []
     check_names(query, _QUERY, warnings)
     if (pressed := daemon.pressed(connection.waited_s())) is not None:
-        raise pressed
+        raise pressed.error.anew()
     # What is wrong with each record is wrong before the first one.
     check_batch(batch_of_lines(query, [b"0"]), daemon.limits)
     asked = Asked(

@@ -6,6 +6,7 @@ made in between but the batch, the ticket and the `Exchange`.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,7 @@ from topics_daemon.keys import Scope
 from topics_daemon.routes.asked import check_config_names, flag
 
 if TYPE_CHECKING:
+    from topics_daemon.answers import Repeated
     from topics_daemon.auth import Caller
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
@@ -43,6 +45,9 @@ _JSON: Final = int(Content.JSON)
 _JSON_QUERY: Final = frozenset({"return_seqs"})
 _LINES_QUERY: Final = frozenset({"return_seqs", "tag", "node", "meta", "idempotency_key", "create"})
 
+
+_INSISTS: Final = re.compile(rb"disable_backpressure|\\")
+"""What is in each body that is not to be refused for pressure; a backslash may stand for anything."""
 
 _MEMBERS: Final = (
     b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b,"epoch":%d'
@@ -145,23 +150,32 @@ def result_members(result: AppendResult, return_seqs: bool) -> bytes:
     )
 
 
-def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
+def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
     """`POST /v0/topics/:t`."""
+    pressed = daemon.pressed(connection.waited_s()) if daemon.governor.refusing else None
+    if pressed is not None and _INSISTS.search(body) is None:
+        return _refused(daemon, head, pressed, started_ns)
     if head.content <= _JSON:
         write = decode_write(body, daemon.limits)
         if head.query:
             _take_json_query(head, write)
     else:
         write = _decode_lines(daemon, head, body)
-    submit(daemon, connection, head, write, started_ns)
+    return submit(daemon, connection, head, write, started_ns, pressed)
 
 
-def submit(daemon: Daemon, connection: Requester, head: Head, write: Write, started_ns: int) -> None:
-    """Hand a write to the engine; its answer comes with the turn."""
-    if daemon.governor.refusing and not write.insists:
-        refusal = daemon.pressed(connection.waited_s())
-        if refusal is not None:
-            raise refusal
+def _refused(daemon: Daemon, head: Head, pressed: Repeated, started_ns: int) -> bytes:
+    """The answer of a write that is refused for pressure. Nothing is raised: what a refusal costs, others wait for."""
+    daemon.metrics.refused(pressed.error)
+    return pressed.answer(head, started_ns)
+
+
+def submit(
+    daemon: Daemon, connection: Requester, head: Head, write: Write, started_ns: int, pressed: Repeated | None
+) -> bytes | None:
+    """Hand a write to the engine; its answer comes with the turn, but for who does not insist while it is pressed."""
+    if pressed is not None and not write.insists:
+        return _refused(daemon, head, pressed, started_ns)
     if write.config is not None:
         _check_config(head.caller, write.config)
     if write.key is None and head.idempotency_key is not None:
@@ -182,6 +196,7 @@ def submit(daemon: Daemon, connection: Requester, head: Head, write: Write, star
     else:
         ticket.on_done = exchange.answered
     daemon.wake()
+    return None
 
 
 def _check_config(caller: Caller, changes: ConfigChanges) -> None:
@@ -353,7 +368,7 @@ def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes,
 
 
 def _read_part(
-    daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None, pressed: TopicsError | None
+    daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None, pressed: Repeated | None
 ) -> Write | TopicsError:
     """The write to one of several topics, or why it cannot be read; raises what refuses the whole request."""
     try:
@@ -361,7 +376,7 @@ def _read_part(
     except TopicsError as error:
         return error.anew()
     if pressed is not None and not write.insists:
-        return pressed.anew()
+        return pressed.error.anew()
     if write.config is not None:
         _check_config(head.caller, write.config)
     if write.key is None:
