@@ -179,7 +179,6 @@ class Daemon:
         self._window = Window(loop, self._turn)
         self._answered, self._waited_s_max = 0, 0.0
         self._too_much: Repeated | None = None
-        """What is said until pressure is looked at again."""
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
         self._observer = loop.call_later(OBSERVE_S, self._observe)
@@ -572,7 +571,7 @@ class Daemon:
         if not self.governor.refuses(wait_s):
             return None
         if self._too_much is None:
-            wait_ms = int(self.governor.retry_s * 1000)
+            wait_ms = int(self.governor.retry_s * 1000)  # as long as pressure is not looked at again
             said = "more is asked of this daemon than it can do; try again later, or send disable_backpressure"
             self._too_much = Repeated(Unavailable(Code.THROTTLED, said, {"retry_after_ms": wait_ms}))
         return self._too_much

@@ -10,8 +10,8 @@ sign at its knee is 0.5, and nothing is ever quite 1. The greatest of them, smoo
 
 Of all signs one is nobody's but who sends more than is taken up: the wait of requests behind others on their own
 connection. While no other sign is at the top, only writes are refused that have waited long themselves, and of these
-one in four: that tells whoever heeds it, and refusals take little of the time of who does not. So who does not press is
-served, and nearly as much is done as can be.
+one in eight: that tells whoever heeds it, and refusals take little of the time of who does not. So who does not press
+is served, and nearly as much is done as can be.
 
 Pure: time and figures are given.
 """
@@ -49,10 +49,10 @@ REFUSE_AFTER_S: Final = 1.0
 RELENT_AT: Final = 0.6
 LATE_S: Final = WAIT_KNEE_S * RELENT_AT / (1 - RELENT_AT)
 """A wait that alone is pressure of `RELENT_AT`."""
-LATE_SHARE: Final = 4
+LATE_SHARE: Final = 8
 """Of writes that have waited longer one in so many is refused…"""
-LATE_RUN: Final = 61
-"""…so many in a row, which is prime, so that no pattern of what a client sends meets it."""
+LATE_RUN: Final = 17
+"""…so many in a row: few, so that many connections are told, and a prime, so that no pattern of a client meets it."""
 RETRY_S_MIN: Final = 0.2
 RETRY_S_MAX: Final = 30.0
 

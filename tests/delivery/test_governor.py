@@ -131,7 +131,7 @@ def test_a_second_at_the_top_refuses_until_pressure_is_well_below() -> None:
 LONG = Observed(wait_s=10.0)
 
 
-def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_three_quarters() -> None:
+def test_while_only_waits_press_who_has_not_waited_is_served_and_of_the_others_most() -> None:
     clock = Clock()
     clock.see(LONG, 0.5)
     assert not clock.governor.refuses(10.0)
