@@ -74,8 +74,9 @@ def columns_of(topic: Topic, seq: int) -> Columns:
     )
 
 
-def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int) -> Plan | str | None:
-    """What is to be staged; or why the target takes nothing; or None when it is too early. Raises `NotCached`."""
+def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int, *, whole: bool) -> Plan | str | None:
+    """What is to be staged: as much as the target has room for, or (`whole`) all of it; or why it takes nothing; or None
+    when it is too early. Raises `NotCached`."""
     name = slot.config.dead_letter
     if name is None:
         return "the queue has no dead_letter topic any more"
@@ -91,10 +92,32 @@ def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int) -> P
             return None
         moves, batch = _copies(slot, moved, bytes_max)
         first, now = target.tip + 1, core.now()
-        core._check_fits(target.config, payload_bytes(render(batch, first, now), first, now), target)
+        count = _fitting(core, target, payload_bytes(render(batch, first, now), first, now), whole)
+        if count < len(moves):
+            moves, batch = _copies(slot, msgspec.structs.replace(moved, moves=moves[:count]), bytes_max)
     except TopicsError as error:
         return f"the dead_letter topic takes nothing: {error.message}"
     return Plan(target, msgspec.structs.replace(moved, moves=moves), batch)
+
+
+def _fitting(core: Core, target: Slot, sizes: list[int], whole: bool) -> int:
+    """How many of the first copies the target takes; raises why it does not take even one, or (`whole`) all."""
+    try:
+        core._check_fits(target.config, sizes, target)
+        return len(sizes)
+    except TopicsError:
+        if whole:
+            raise
+    core._check_fits(target.config, sizes[:1], target)
+    fits, too_many = 1, len(sizes)
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        try:
+            core._check_fits(target.config, sizes[:middle], target)
+            fits = middle
+        except TopicsError:
+            too_many = middle
+    return fits
 
 
 def being_made(core: Core, slot: Slot) -> bool:

@@ -374,7 +374,7 @@ class Queues(QueueReads):
         claimed = self._read(lambda: queue.claim(claims, slot.config, now, self._next_lease))
         moved, plan = claimed.moved, None
         if moved is not None:
-            plan = self._read(partial(plan_moves, self._core, slot, moved, MOVE_BYTES))
+            plan = self._read(partial(plan_moves, self._core, slot, moved, MOVE_BYTES, whole=False))
             if plan is None and being_made(self._core, slot):
                 # Who is answered now would find the jobs that this claim moves still here, and nothing to move them.
                 host.blocked = True
@@ -552,7 +552,7 @@ class Queues(QueueReads):
         answer = partial(self._settled, host, settled)
         if settled.moved is not None:
             moved = settled.moved
-            plan = self._read(partial(plan_moves, self._core, slot, moved, NACK_BYTES_MAX))
+            plan = self._read(partial(plan_moves, self._core, slot, moved, NACK_BYTES_MAX, whole=True))
             if isinstance(plan, Plan) and len(plan.moved.moves) < len(moved.moves):
                 raise Refused(Code.BATCH_TOO_LARGE, "these jobs are too large to be moved together; nack fewer")
             return self._move(slot, host, moved, plan, ticket, answer)

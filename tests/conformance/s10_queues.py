@@ -166,6 +166,19 @@ def exhausted_jobs_move_to_the_dead_letters(api: Api) -> None:
 
 
 @case("10 queues")
+def dead_letters_take_what_they_have_room_for(api: Api) -> None:
+    """A dead-letter target that is full with `discard:"reject"` leaves the job where it is; one with room takes it."""
+    dead = queue(api, "there", cap_records=2, discard="reject")
+    name = queue(api, *"abc", max_deliveries=1, dead_letter=dead)
+    claim(api, name, max=3)
+    post(api, name, "nack", node="n", seqs=[1, 2, 3])
+    for _ in range(2):
+        same(claim(api, name, max=3), [], "moved, or left where it is")
+    same([record["data"] for record in api.diff(dead)["records"]], ["there", "a"], "dead letters")
+    part(api.state(name)["queue"], {"dead_lettered": 1, "delayed": 2, "ready": 0}, "state")
+
+
+@case("10 queues")
 def leases_are_listed(api: Api) -> None:
     """`GET /v0/topics/:q/leases?limit&cursor` lists live leases."""
     name = queue(api, *range(5))
