@@ -75,8 +75,8 @@ def columns_of(topic: Topic, seq: int) -> Columns:
 
 
 def plan_moves(core: Core, slot: Slot, moved: DeadLettered, bytes_max: int, *, whole: bool) -> Plan | str | None:
-    """What is to be staged: as much as the target has room for, or (`whole`) all of it; or why it takes nothing; or None
-    when it is too early. Raises `NotCached`."""
+    """What is to be staged: as much as the target has room for, or (`whole`) all of it; or why it takes nothing; or
+    None when it is too early. Raises `NotCached`."""
     name = slot.config.dead_letter
     if name is None:
         return "the queue has no dead_letter topic any more"
