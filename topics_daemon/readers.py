@@ -8,6 +8,11 @@ Whoever wants the same shares one read. What was read stays with all who asked f
 (`Asking.refresh` puts it back before they ask again), so that everybody gets on, however little memory there is and
 whoever else reads. What nobody waits for any more is not begun.
 
+Who has what it lacked goes on in a slice of time between two looks at the sockets. So does what is large to answer
+though it is in memory, while others come first (`Readers.busy`): a page of 8 MiB holds the loop for two milliseconds,
+and many may ask for one at the same time. Small answers are given at once, however many wait for large ones. Which they
+are is known before anything is read (`Core.weighs`).
+
 There are two pools: reads of the cold tier have threads of their own, so that one which hangs takes none from the
 disk's. Who waits for the cold tier waits for at most TOPICS_COLD_DEADLINE_MS, then gets 503 `cold_unavailable`; the
 read goes on, for those who come later. A local disk has no deadline, as for everything else that is asked of it.
@@ -16,6 +21,7 @@ read goes on, for those who come later. A local disk has no deadline, as for eve
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,6 +30,8 @@ from engine.core.catching import PATIENCE_MS, CatchUp
 from engine.errors import TopicsError, cold_unavailable
 from engine.fs import Fs
 from engine.topic.history import NotCached, ReadJob
+from engine.topic.page import RECORD_FIXED
+from engine.types import PageRequest
 from topics_daemon.exchange import Exchange
 from topics_daemon.worker import Worker
 
@@ -38,7 +46,18 @@ READS_MAX: Final = 10_000
 """Reads that one answer may need one after the other (a page examines at most 100,000 records, 256 at a time): more
 than that is a bug, which must not turn into a loop."""
 SLICE_S: Final = 0.002
-"""How long those whose reads are done are answered before the loop sees to its sockets again."""
+"""How long those who wait are answered before the loop sees to its sockets again."""
+TAKING_BYTES_MAX: Final = 1024 * 1024
+"""While so much of large answers is still to be sent the next one waits: each round of the loop sends on with all of
+them, a megabyte or two of each. And the memory of one that is sent serves for the next, so the kernel has less to do.
+"""
+TAKEN_WITHIN_S: Final = 0.01
+"""Who has not taken an answer after this is slow, and keeps nobody waiting."""
+LOOK_AGAIN_S: Final = 0.001
+LARGE_BYTES: Final = 64 * 1024
+"""An answer that takes no more to build comes at once: some 20 µs."""
+BUILT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What large answers may bring at once between two looks at the sockets, and one more: half a millisecond."""
 
 
 class Owner(Protocol):
@@ -53,6 +72,18 @@ class Owner(Protocol):
         ...
 
 
+class _Turn(ReadJob):
+    """What a request waits for that lacks nothing but its turn."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.asked = []
+
+
+TURN: Final = _Turn()
+
+
 class Asking:
     """One owner's reads, from the first that it waits for until it is answered.
 
@@ -60,7 +91,7 @@ class Asking:
     the answer, which may be a megabyte each time.
     """
 
-    __slots__ = ("_error", "_have", "_owner", "_read", "_readers", "_timer")
+    __slots__ = ("_error", "_have", "_in_line", "_owner", "_read", "_readers", "_timer")
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
@@ -69,20 +100,25 @@ class Asking:
         self._read: _Read | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._error: TopicsError | None = None
+        self._in_line = False
 
     @property
     def waits(self) -> bool:
         """Whether there is no use in asking again yet."""
-        return self._read is not None
+        return self._in_line or self._read is not None
 
     def wait(self, job: ReadJob, owner: Owner) -> None:
-        """Call the owner's `again` (or `fail`) when the job is done."""
-        assert self._read is None, "who waits does not ask"
+        """Call the owner's `again` (or `fail`) when the job is done, or when it is its turn."""
+        assert not self.waits, "who waits does not ask"
+        self._owner = owner
+        if job is TURN:
+            self._in_line = True
+            self._readers.line_up(self)
+            return
         if len(self._have) >= READS_MAX:
             raise RuntimeError("an answer does not get on, whatever is read for it")
         if job.cold and self._timer is None:
             self._timer = self._readers.daemon.loop.call_later(self._readers.cold_deadline_s, self._expire)
-        self._owner = owner
         self._read = self._readers.join(self, job)
 
     def refresh(self) -> None:
@@ -104,6 +140,9 @@ class Asking:
         if self._read is not None:
             read, self._read = self._read, None
             self._readers.leave(self, read)
+        elif self._in_line:
+            self._in_line = False
+            self._readers.step_out(self)
 
     def arrived(self, job: ReadJob, error: TopicsError | None) -> None:
         """The read that it waits for is done, or cannot be; `resume` follows."""
@@ -112,7 +151,7 @@ class Asking:
 
     def resume(self) -> None:
         """Go on, now that the loop has time for it."""
-        self._read = None
+        self._read, self._in_line = None, False
         error, self._error = self._error, None
         owner = self._owner
         assert owner is not None, "who waits no longer is not called"
@@ -167,7 +206,15 @@ class Readers:
         self._reads: dict[object, _Read] = {}
         self._ready: dict[Asking, None] = {}
         """Those who can go on, in the order in which their reads were done."""
-        self._resume_due = False
+        self._line: dict[Asking, None] = {}
+        """Those who wait for their turn with what is large to answer."""
+        self._was_in_line = False
+        """Whether the last one who went on was in the line: both have their turns."""
+        self._resume_due = self._resuming = False
+        self._built_bytes = 0
+        """What large answers brought since the last look at the sockets."""
+        self._taking: list[tuple[Requester, float]] = []
+        """Who got a large answer of late, and when."""
 
     def __len__(self) -> int:
         """How many reads are on their way."""
@@ -182,6 +229,53 @@ class Readers:
             (self._cold if job.cold else self._local).submit(read)
         read.asking[asking] = None
         return read
+
+    @property
+    def busy(self) -> bool:
+        """Whether others come before what is large to answer; never for who has its turn."""
+        if self._resuming:
+            return False
+        return self._built_bytes > BUILT_BYTES_MAX or bool(self._line) or (bool(self._taking) and self._is_crowded())
+
+    def _is_crowded(self) -> bool:
+        """Whether as much as may be is on its way to readers that take it as it comes."""
+        since_s = self.daemon.loop.time() - TAKEN_WITHIN_S
+        self._taking = [
+            (whose, at_s) for whose, at_s in self._taking if at_s > since_s and not whose.is_gone() and whose.unsent()
+        ]
+        return sum(whose.unsent() for whose, _ in self._taking) > TAKING_BYTES_MAX
+
+    def takes_turns(self, requests: Iterable[tuple[str, PageRequest]]) -> bool:
+        """Whether pages wait for their turn while it is `busy`, because they are large together."""
+        weighs = self.daemon.engine.weighs
+        left = LARGE_BYTES
+        for name, request in requests:
+            left -= weighs(name, request, left) + RECORD_FIXED
+            if left < 0:
+                return True
+        return False
+
+    def built(self, whose: Requester, answer: bytes, scanned: int) -> None:
+        """An answer was built, for which so many records were examined."""
+        cost = len(answer) + scanned * RECORD_FIXED
+        if cost > LARGE_BYTES:
+            if not self._built_bytes:
+                self.daemon.loop.call_soon(self._look)
+            self._built_bytes += cost
+            self._taking.append((whose, self.daemon.loop.time()))
+
+    def _look(self) -> None:
+        """The sockets are looked at next."""
+        self._built_bytes = 0
+
+    def line_up(self, asking: Asking) -> None:
+        """Let somebody go on when it is its turn."""
+        self._line[asking] = None
+        self._resume_soon()
+
+    def step_out(self, asking: Asking) -> None:
+        """It waits no longer."""
+        self._line.pop(asking, None)
 
     def leave(self, asking: Asking, read: _Read) -> None:
         """Wait no longer; what nobody waits for is not begun."""
@@ -225,25 +319,43 @@ class Readers:
             asking.arrived(read.job, error)
             self._ready[asking] = None
         read.asking.clear()
-        if self._ready and not self._resume_due:
+        self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        if not self._resume_due and (self._ready or self._line):
             # Not here: this may be inside of the engine's turn.
             self._resume_due = True
             self.daemon.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        """Let those go on whose reads are done, for one slice."""
+        """Let those go on whose reads are done, and whose turn it is, for one slice."""
         self._resume_due = False
         loop = self.daemon.loop
         until = loop.time() + SLICE_S
-        while self._ready:
-            asking = next(iter(self._ready))
-            del self._ready[asking]
-            asking.resume()
-            if loop.time() > until:
-                break
-        if self._ready:
+        self._resuming = True
+        try:
+            while (asking := self._next()) is not None:
+                asking.resume()
+                if self._built_bytes > BUILT_BYTES_MAX or loop.time() > until:
+                    break
+        finally:
+            self._resuming = False
+        if not self._ready and self._line and self._is_crowded():
             self._resume_due = True
-            loop.call_soon(self._resume)
+            loop.call_later(LOOK_AGAIN_S, self._resume)
+        else:
+            self._resume_soon()
+
+    def _next(self) -> Asking | None:
+        """Who goes on next."""
+        line = self._ready
+        if self._line and (not line or not self._was_in_line) and not self._is_crowded():
+            line = self._line
+        self._was_in_line = line is self._line
+        asking = next(iter(line), None)
+        if asking is not None:
+            del line[asking]
+        return asking
 
 
 class Late(Exchange):

@@ -32,7 +32,8 @@ PACE_FULL_AT: Final = 0.75
 REST_NS_MAX: Final = 200_000_000
 """Longest rest after one slice."""
 ALONE_BYTES_MAX: Final = 32 * 1024
-"""A request that comes alone, and is no larger, is run at once whatever others have sent: it takes 0.2 ms at most."""
+"""A request that comes alone, and is no larger, is run at once whatever others have sent: it takes 0.2 ms at most.
+But what is large to answer takes turns with its like (`readers`)."""
 
 
 class Waits(Protocol):

@@ -25,7 +25,7 @@ from engine.fs import Fs
 from engine.segment.segment import Segment
 from engine.topic.damaged import DamagedFrames
 from engine.topic.history import NotCached, ReadJob
-from engine.topic.page import read_newest, read_page
+from engine.topic.page import read_newest, read_page, weight
 from engine.topic.record import find_record
 from engine.types import Page, PageRequest, TopicState, WhyGone
 
@@ -59,6 +59,11 @@ class Reads:
             # All that is here was read: what comes next is there.
             raise elsewhere(name, slot.moved)
         return page
+
+    def weighs(self, name: str, request: PageRequest, enough: int) -> int:
+        """About how many bytes `page` would look at, or any number above `enough`."""
+        slot = self.catalog.visible.get(name)
+        return 0 if slot is None else weight(slot.topic, request, enough)
 
     def newest(self, name: str, request: PageRequest, cursor: int, epoch: int) -> tuple[bytes, int] | None:
         """What was just written, for a live reader at `cursor` whose request is `whole`: the records, joined by

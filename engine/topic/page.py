@@ -20,7 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final
 
 import msgspec
@@ -39,6 +39,8 @@ from engine.types import Page, PageRequest, Reason, Tombstone
 COPIED_BYTES: Final = 4096
 """Up to so many bytes are copied out of a block: that costs less than a view of them. A view of a block that still
 grows would keep it from growing."""
+RECORD_FIXED: Final = 64
+"""What it takes to look at a record however small it is, in the time of bytes."""
 _NO_NODES = frozenset[str]()
 _LINE_FEED: Final = 0x0A
 
@@ -134,6 +136,26 @@ def read_newest(topic: Topic, request: PageRequest, cursor: int) -> bytes | None
     if end - begin > request.max_bytes:
         return None
     return data[begin : end - 1] if type(data) is bytes else bytes(memoryview(data)[begin : end - 1])
+
+
+def weight(topic: Topic, request: PageRequest, enough: int) -> int:
+    """About how many bytes a page looks at, or any number above `enough`: as if the records of a block were all of the
+    same size, and each counted for `RECORD_FIXED` more. Nothing is read for it."""
+    filtered = request.match is not None or bool(request.nodes)
+    left = request.limit * SCAN_FACTOR if filtered else request.limit
+    tail = topic.tail
+    seq = request.from_seq + 1 if request.from_seq <= topic.head else 1
+    index = tail.locate(seq)
+    if request.from_ts is not None:
+        index = max(index, tail.first_since(request.from_ts))
+    total = 0
+    for block in islice(tail.blocks, index, None):
+        count = min(left, block.count - max(seq - block.first_seq, 0))
+        total += count * (block.live_bytes // max(block.live, 1) + RECORD_FIXED)
+        left -= count
+        if left <= 0 or total > enough:
+            break
+    return total if filtered else min(total, request.max_bytes)
 
 
 def _loss(

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.topic.page import read_newest, read_page
+from engine.topic.page import read_newest, read_page, weight
 from engine.types import Match, Page, PageRequest, Reason, Tombstone
 from tests.topic.making import HARD, Made
 
@@ -336,3 +336,37 @@ def test_what_is_new_is_read_as_a_page_where_something_was_lost_deleted_or_may_b
 )
 def test_a_request_that_leaves_something_out_is_not_whole(request_: PageRequest) -> None:
     assert not request_.whole
+
+
+# -- what a page weighs, before it is read -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize(
+    ("request_", "at_least"),
+    [
+        ({}, 100 * 1000),
+        ({"limit": 10}, 10 * 1000),
+        ({"from_seq": 95}, 5 * 1000),
+        ({"from_seq": 999}, 100 * 1000),
+        ({"from_ts": 1090}, 10 * 1000),
+        ({"limit": 2, "match": Match("Eq", "t")}, 100 * 1000),
+    ],
+)
+def test_what_a_page_weighs_is_known_before_it_is_read(cold: bool, request_: dict[str, Any], at_least: int) -> None:
+    made = Made()
+    for index in range(100):
+        made.write(b'"' + b"x" * 998 + b'"', ts=1000 + index)
+    if cold:
+        made.cool()
+    found = weight(made.topic, PageRequest(**request_), 10**9)
+    assert at_least < found < 1.1 * at_least + (64 * 1024 if "from_ts" in request_ else 0)
+    assert made.log.reads == 0
+    assert weight(made.topic, PageRequest(**request_), 0) > 0
+
+
+def test_a_page_weighs_no_more_than_it_may_hold_and_nothing_at_the_head() -> None:
+    made = numbered(100)
+    assert weight(made.topic, PageRequest(max_bytes=500), 10**9) == 500
+    assert weight(made.topic, PageRequest(from_seq=100), 10**9) == 0
+    assert weight(Made().topic, PageRequest(), 10**9) == 0

@@ -22,7 +22,7 @@ from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import check_names, decode, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
-from topics_daemon.readers import Asking
+from topics_daemon.readers import TURN, Asking
 from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
 
 if TYPE_CHECKING:
@@ -134,7 +134,12 @@ class Poll(LongPoll):
     def poke(self) -> None:
         """The topic has changed: answer if there is anything to say."""
         if self._asking is None or not self._asking.waits:
-            self.again()
+            readers = self._daemon.readers
+            if readers.busy and readers.takes_turns(((self._name, self._request),)):
+                self._asking = self._asking or Asking(readers)
+                self._asking.wait(TURN, self)
+            else:
+                self.again()
 
     def expire(self) -> None:
         """Answer with what there is."""
@@ -160,11 +165,11 @@ class Poll(LongPoll):
             return
         self._stop()
         if self._request.lines:
-            self.finish(lines_answer(self.head, page, self._warnings))
+            answer = lines_answer(self.head, page, self._warnings)
         else:
-            self.finish(
-                page_answer(self.head, self._name.encode("ascii"), page, self._warnings, self.started_ns),
-            )
+            answer = page_answer(self.head, self._name.encode("ascii"), page, self._warnings, self.started_ns)
+        self._daemon.readers.built(self.connection, answer, page.scanned)
+        self.finish(answer)
 
     def refusal(self) -> TopicsError | None:
         """Why its caller may not wait any longer, now that the keys are others."""
@@ -212,6 +217,9 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     else:
         request, wait_ms, warnings = _read_body(daemon, head, body, lines)
     daemon.drain(head.name)
+    readers = daemon.readers
+    if readers.busy and readers.takes_turns(((head.name, request),)):
+        raise NotCached(TURN)
     daemon.reading()
     page = daemon.engine.page(head.name, request)
     daemon.touch(head.name)
@@ -219,8 +227,11 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
         return None
     if lines:
-        return lines_answer(head, page, warnings)
-    return page_answer(head, head.name_bytes, page, warnings, started_ns)
+        answer = lines_answer(head, page, warnings)
+    else:
+        answer = page_answer(head, head.name_bytes, page, warnings, started_ns)
+    readers.built(connection, answer, page.scanned)
+    return answer
 
 
 # -- several topics ------------------------------------------------------------------------------------------------
@@ -294,14 +305,16 @@ class ManyPages:
         shown = msgspec.json.encode({"error": error_shown(error)})
         self._parts.append(b'"%b":%b' % (name.encode("ascii"), shown))
 
-    def answer(self, head: Head, warnings: list[str], started_ns: int) -> bytes:
+    def answer(self, whose: Requester, head: Head, warnings: list[str], started_ns: int) -> bytes:
         """The whole answer."""
         tail = b'},"performance":{"server_total_ms":%.3f,"records_scanned":%d}%b}' % (
             (time.perf_counter_ns() - started_ns) / 1e6,
             self.scanned,
             warnings_tail(warnings),
         )
-        return respond(head, 200, b"".join([b'{"topics":{', b",".join(self._parts), tail]))
+        answer = respond(head, 200, b"".join([b'{"topics":{', b",".join(self._parts), tail]))
+        self._daemon.readers.built(whose, answer, self.scanned)
+        return answer
 
 
 class ManyPoll(LongPoll):
@@ -357,8 +370,15 @@ class ManyPoll(LongPoll):
         """One of the topics has changed: answer if there is enough."""
         if self._pages is not None:
             self._poked = True
+            return
+        pages = ManyPages(self._daemon, self._requests, self._max_bytes)
+        readers = self._daemon.readers
+        if readers.busy and readers.takes_turns(self._requests.items()):
+            self._pages = pages
+            self._asking = self._asking or Asking(readers)
+            self._asking.wait(TURN, self)
         else:
-            self._look(ManyPages(self._daemon, self._requests, self._max_bytes))
+            self._look(pages)
 
     def expire(self) -> None:
         """Answer with what there is."""
@@ -416,7 +436,7 @@ class ManyPoll(LongPoll):
     def _answer(self, pages: ManyPages) -> None:
         assert self.head is not None
         self.gone()
-        self.finish(pages.answer(self.head, self._warnings, self.started_ns))
+        self.finish(pages.answer(self.connection, self.head, self._warnings, self.started_ns))
 
     def refusal(self) -> TopicsError | None:
         """Why its caller may not wait any longer, now that the keys are others."""
@@ -452,6 +472,8 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     if daemon.draining:
         wait_ms = 0
     daemon.drain(*requests)
+    if daemon.readers.busy and daemon.readers.takes_turns(requests.items()):
+        raise NotCached(TURN)
     daemon.reading()
     pages = ManyPages(daemon, requests, max_bytes)
     bounds = (min_bytes, max_bytes, wait_ms)
@@ -463,4 +485,4 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     if wait_ms and not pages.telling and pages.bytes < min_bytes:
         ManyPoll(daemon, connection, head, requests, bounds, warnings, started_ns)
         return None
-    return pages.answer(head, warnings, started_ns)
+    return pages.answer(connection, head, warnings, started_ns)
