@@ -35,7 +35,7 @@ from h2.settings import SettingCodes
 from engine.errors import Code, TopicsError, Unavailable
 from topics_daemon.exchange import AHEAD_BYTES
 from topics_daemon.head import parse
-from topics_daemon.http2_frames import FRAME_BYTES_MAX, Inflow, Unruly
+from topics_daemon.http2_frames import FRAME_BYTES_MAX, LITTLE_REQUESTS, Inflow, Unruly
 from topics_daemon.http2_head import Fields, as_head
 from topics_daemon.http2_protocol import READABLE_HEADS, TABLE_BYTES_MAX, Protocol
 from topics_daemon.http2_request import Request, State
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
         if self._held:
             self._settle_reading()
         else:
-            self._advance(alone=self._inflow.is_small())
+            self._advance(alone=self._inflow.is_small(1))
 
     def go_on(self) -> None:
         """Others had their turn."""
@@ -158,7 +158,9 @@ class Connection(asyncio.Protocol):
         now, inflow, shares = self.daemon.loop.time(), self._inflow, self.daemon.shares
         try:
             self._settle()
-            while inflow.has_frame and self._may_take() and (alone or not shares.comes_later(self)):
+            while inflow.has_frame and self._may_take():
+                if not alone and shares.comes_later(self, little=inflow.is_small(LITTLE_REQUESTS)):
+                    break
                 for event in self._h2.receive_data(inflow.take(now)):
                     handler = _HANDLERS.get(type(event))
                     if handler is not None:

@@ -24,6 +24,8 @@ FRAME_BYTES_MAX: Final = 16_384
 """Payload of one frame, as announced (the least that HTTP/2 allows: nothing of ours needs more)."""
 FRAMES_AT_ONCE: Final = 16
 """Frames that are handled before it is asked whether others come first: 1 ms or so, when they are requests."""
+LITTLE_REQUESTS: Final = FRAMES_AT_ONCE // 2
+"""Who has sent no more waits for few others only."""
 BUDGET_MAX: Final = 4096
 """Points of a peer: enough to cancel a thousand requests at once."""
 BUDGET_PER_S: Final = 256
@@ -107,16 +109,16 @@ class Inflow:
         length = int.from_bytes(buffer[:3], "big")
         return length > FRAME_BYTES_MAX or len(buffer) >= FRAME_HEAD_BYTES + length
 
-    def is_small(self) -> bool:
-        """Whether all of it is quickly handled: one request at most, and a few other frames."""
+    def is_small(self, requests_max: int) -> bool:
+        """Whether all of it is quickly handled: so many requests at most, and a few other frames."""
         buffer, at, requests = self._buffer, self._preface_left, 0
         if len(buffer) > ALONE_BYTES_MAX:
             return False
-        for _ in range(FRAMES_AT_ONCE):
+        for _ in range(4 + 4 * requests_max):
             if len(buffer) - at < FRAME_HEAD_BYTES:
                 return True
             requests += buffer[at + 3] == HEADERS
-            if requests > 1:
+            if requests > requests_max:
                 return False
             at += FRAME_HEAD_BYTES + int.from_bytes(buffer[at : at + 3], "big")
         return at >= len(buffer)

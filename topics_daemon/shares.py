@@ -53,6 +53,8 @@ class Shares:
         "_began_ns",
         "_daemon",
         "_line",
+        "_little",
+        "_little_next",
         "_looked_s",
         "_planned",
         "_rests_until_ns",
@@ -66,6 +68,10 @@ class Shares:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._line: deque[Waits] = deque()
+        self._little: deque[Waits] = deque()
+        """Those in line who have little. They take turns with the others: who has little waits for few who have as
+        little, not for all who have much, and those get half of the time however many have little."""
+        self._little_next = False
         self._planned = False
         self._until_ns = 0
         """When the slice that has begun is over; 0 when none has."""
@@ -94,15 +100,16 @@ class Shares:
         self._daemon.loop.call_soon(self._pass)
         return False
 
-    def comes_later(self, who: Waits, *, first: bool = False) -> bool:
+    def comes_later(self, who: Waits, *, first: bool = False, little: bool = False) -> bool:
         """Whether others come before what somebody has next; then it goes on in a later slice (`go_on`).
 
         `first`: before all who stand in line, because it has begun something that takes memory until it is done.
+        `little`: all that it has is done within a slice or so.
         """
         if not self.spent():
             return False
         who.in_line = True
-        (self._line.appendleft if first else self._line.append)(who)
+        (self._line.appendleft if first else (self._little if little else self._line).append)(who)
         self._plan()
         return True
 
@@ -130,7 +137,7 @@ class Shares:
             rest_ns = (now_ns - self._began_ns) * self.pace / (1 - self.pace)
             self._rests_until_ns = now_ns + min(int(rest_ns), REST_NS_MAX)
         self._began_ns = 0
-        if not self._line:
+        if not (self._line or self._little):
             self._until_ns = 0
 
     def _serve(self) -> None:
@@ -143,14 +150,15 @@ class Shares:
                 return
             self._rests_until_ns = 0
         self._until_ns = 0  # whoever is first begins the slice by asking, so at least one request is taken
-        line = self._line
-        while line:
+        while self._line or self._little:
+            self._little_next = not self._little_next
+            line = self._little if self._little and (self._little_next or not self._line) else self._line
             who = line.popleft()
             who.in_line = False
             who.go_on()
             if self.spent():
                 break
-        if line:
+        if self._line or self._little:
             self._plan()
 
     def _plan(self) -> None:

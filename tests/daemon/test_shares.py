@@ -60,12 +60,12 @@ class Bench:
 class Client:
     """Somebody with so many requests, each of which takes so long."""
 
-    def __init__(self, bench: Bench, name: str, count: int, each_ns: int) -> None:
-        self.bench, self.name, self.left, self.each_ns = bench, name, count, each_ns
+    def __init__(self, bench: Bench, name: str, count: int, each_ns: int, *, little: bool = False) -> None:
+        self.bench, self.name, self.left, self.each_ns, self.little = bench, name, count, each_ns, little
         self.in_line = False
 
     def go_on(self) -> None:
-        while self.left and not self.bench.shares.comes_later(self):
+        while self.left and not self.bench.shares.comes_later(self, little=self.little):
             self.left -= 1
             self.bench.did.append(self.name)
             self.bench.now_ns += self.each_ns
@@ -132,6 +132,16 @@ def test_several_share_one_slice_and_take_turns(monkeypatch: pytest.MonkeyPatch)
         Client(bench, name, 2, SLICE_NS).go_on()
     assert bench.did == ["a"]
     assert [bench.round() for _ in range(5)] == [["turn", name] for name in "abcbc"]
+
+
+def test_who_has_little_takes_turns_with_who_has_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    for name in "abcd":
+        Client(bench, name, 4, SLICE_NS).go_on()
+    for name in "xyz":
+        Client(bench, name, 1, SLICE_NS, little=True).go_on()
+    served = "".join(bench.round()[1] for _ in range(15))
+    assert served == "xaybzcdabcdabcd", "each in turn, whichever line is the longer one"
 
 
 def test_one_request_is_taken_however_long_it_is_and_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
