@@ -22,7 +22,7 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached
@@ -44,14 +44,11 @@ from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, opens, parse,
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
-from topics_daemon.pipelining import Backlog, may_pipeline, take_answers
+from topics_daemon.pipelining import INBUF_BYTES_MAX, Backlog, may_pipeline, take_answers
 from topics_daemon.shares import ALONE_BYTES_MAX
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
-
-INBUF_BYTES_MAX: Final = 256 * 1024
-"""Input held back while a connection cannot go on; then reading pauses."""
 
 
 class Connection(asyncio.Protocol):
@@ -164,7 +161,10 @@ class Connection(asyncio.Protocol):
             self.go_on()
         elif self.phase is STREAM:
             assert self.stream is not None
-            self.stream.heard(data)
+            # What came before there was a stream is its beginning, also where this is called before that is handed on.
+            data, self._inbuf = bytes(self._inbuf) + data, bytearray()
+            if data:
+                self.stream.heard(data)
 
     def eof_received(self) -> bool:
         """A client that has sent all it will may still read: what is pending is answered first. A stream ends here,
@@ -173,6 +173,7 @@ class Connection(asyncio.Protocol):
         for exchange in list(self.pending):
             exchange.ended()
         if self.stream is not None:
+            self.data_received(b"")
             return self.stream.heard_all()
         return self._has_more()
 
@@ -513,8 +514,7 @@ class Connection(asyncio.Protocol):
         self.stream = stream
         self.read(True)
         if self._inbuf:
-            self.daemon.loop.call_soon(stream.heard, bytes(self._inbuf))
-            self._inbuf = bytearray()
+            self.daemon.loop.call_soon(self.data_received, b"")
         self.transport.set_write_buffer_limits(high=AHEAD_BYTES, low=AHEAD_BYTES // 4)
         hold_little(self.transport, AHEAD_BYTES)
 

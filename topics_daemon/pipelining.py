@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from topics_daemon.exchange import Exchange
 
+INBUF_BYTES_MAX: Final = 256 * 1024
+"""Input held back while a connection cannot go on; then reading pauses."""
 PENDING_MAX: Final = 64
 """Pipelined requests of one connection that may wait for their answers."""
 SHARE: Final = 8
