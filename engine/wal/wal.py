@@ -99,6 +99,8 @@ class Wal:
         if state.failed is not None:
             return False
         if state.tip_lsn + total <= state.append_limit or state.fits(total, 0 if control else state.reserve):
+            if total >= state.want:
+                state.want = 0  # whoever asked for so much has it, though the frame may be smaller than was thought
             return True
         state.want = max(state.want, total)
         self._look = True
@@ -282,10 +284,11 @@ class Wal:
 
     def is_anew(self) -> bool:
         """Go on in the small files that are ready; whether no more are to be waited for. For want of space it stays as
-        it is."""
+        it is, and where something has waited that only the next file has room for: perhaps it never comes."""
         small = self._settings.wal_first_bytes
         for shard in self.shards:
-            if shard.failed is not None or shard.full is not None:
+            waits = shard.tip_lsn + shard.want > shard.current.log.end_lsn
+            if shard.failed is not None or shard.full is not None or (waits and shard.next is not None):
                 shard.anew = False
             if not shard.anew or self._chore is not None:
                 continue

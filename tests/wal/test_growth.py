@@ -119,3 +119,28 @@ def test_F17_a_file_that_cannot_be_made_shorter_for_want_of_space_is_used_as_far
     for number in range(60):
         assert hand.append(1, "x" * 4000 + str(number), sync=True) is not None
     assert len(values_of(Hand(disk.killed()).items, 1)) == 120
+
+
+def near_the_end(hand: Hand, left: int) -> None:
+    """Have less than so much left in the file, with a larger one behind it."""
+    shard = hand.wal.shards[0]
+    while shard.next is None or shard.current.log.end_lsn - shard.tip_lsn > left:
+        hand.append(1, "x" * 1000, sync=True)
+        while hand.chore():
+            pass
+    assert shard.next.log.size > 16 * KIB
+
+
+def test_what_asked_for_room_and_never_came_does_not_keep_the_log_from_going_on() -> None:
+    """A frame is refused after it has asked, or is smaller than was thought: a checkpoint would wait for the next write
+    that is as large, or for the end of the file."""
+    hand = loaded(FakeDisk(), 10)
+    near_the_end(hand, 8 * KIB)
+    shard = hand.wal.shards[0]
+    assert not hand.wal.room(0, 40 * KIB), "it does not fit here"
+    while hand.chore():
+        pass
+    assert shard.tip_lsn + shard.want > shard.current.log.end_lsn, "nobody has taken it"
+    assert anew(hand)
+    assert hand.wal.room(0, 40 * KIB), "it is there for whoever asks again"
+    assert shard.want == 0
