@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,37 @@ from topics_daemon.routes.table import ROUTES, Body
 
 KEY = "full"
 AUTH = f"Authorization: Bearer {KEY}"
+KEYS = f"{KEY},reader:read,writer:write,limited:read+write+delete+admin:lo"
 STREAMS = {"/v0/ws", "/v0/watch/{wid}", "/v0/topics/{topic}/work"}
 """Their answers do not end; they have tests of their own."""
-EXAMPLES_MAX = 8
-"""Valid requests of one operation, and as many invalid ones."""
+EXAMPLES_MAX = int(os.environ.get("TOPICS_TEST_REQUESTS", "24"))
+"""Valid requests of one operation, and as many invalid ones. With hundreds nothing else was found, in minutes."""
+ASKING = (KEY, KEY, KEY, KEY, KEY, "reader", "writer", "limited", "wrong", None)
+"""Who asks: mostly somebody who may do everything."""
+THERE = {"seq": 1, "name": "place", "router": "copying"}
+"""Parameters of paths that lead somewhere."""
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonProcess]:
     """A daemon with a topic and a queue, that asks for keys."""
-    with daemon_process(environ=clean_environment(TOPICS_API_KEYS=f"{KEY},reader:read")) as running:
+    with daemon_process(environ=clean_environment(TOPICS_API_KEYS=KEYS)) as running:
         for name, config in (("log", {}), ("queue", {"type": "queue", "dead_letter": "dead", "max_deliveries": 2})):
             assert running.ask(request("PUT", f"/v0/topics/{name}", config, AUTH)).status == 201
         for name in ("log", "queue"):
             body = {"records": [{"data": number, "tag": "a"} for number in range(20)]}
             assert running.ask(request("POST", f"/v0/topics/{name}", body, AUTH)).status == 200
+        make_others(running)
         yield running
+
+
+def make_others(running: DaemonProcess) -> None:
+    """What else the parameters of paths mean, where it is not there any more."""
+    for path, body in (
+        ("/v0/topics/log/cursors/place", {"seq": 1}),
+        ("/v0/routers/copying", {"source": "orders", "dest": "audit"}),
+    ):
+        assert running.ask(request("PUT", path, body, AUTH)).status in (200, 201)
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
@@ -156,9 +171,10 @@ def checks() -> list[Any]:
 
 
 def tame(case: Any, topic: str | None) -> Any:
-    """The same request, often about a topic that is there, and with short waits."""
-    if topic is not None and "topic" in (case.path_parameters or {}):
-        case.path_parameters["topic"] = topic
+    """The same request, often about what is there, and with short waits."""
+    parameters = case.path_parameters or {}
+    if topic is not None:
+        parameters |= {name: value for name, value in {**THERE, "topic": topic}.items() if name in parameters}
     if isinstance(case.body, dict):
         for name in ("wait_ms", "max_wait_ms"):
             if isinstance(case.body.get(name), int):
@@ -176,13 +192,12 @@ def tame(case: Any, topic: str | None) -> Any:
 def test_requests_from_the_document_get_what_it_documents(
     daemon: DaemonProcess, schema: Any, method: str, path: str
 ) -> None:
-    """Valid and invalid requests alike, with a key and without."""
+    """Valid and invalid requests alike, with keys that may do everything, little, nothing, and without one."""
     import requests
     from schemathesis.generation import GenerationMode
 
     operation = schema[path][method]
     requested = requests.Session()
-    numbers = itertools.count()
     answered = set()
 
     for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
@@ -195,14 +210,19 @@ def test_requests_from_the_document_get_what_it_documents(
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        @given(case=cases, topic=st.sampled_from([None, "log", "log", "queue", "queue"]))
-        def look(case: Any, topic: str | None) -> None:
+        @given(
+            case=cases,
+            topic=st.sampled_from([None, "log", "log", "queue", "queue"]),
+            key=st.sampled_from(ASKING),
+        )
+        def look(case: Any, topic: str | None, key: str | None) -> None:
             tame(case, topic)
-            headers = {} if next(numbers) % 10 == 9 else {"Authorization": f"Bearer {KEY}"}
+            headers = {} if key is None else {"Authorization": f"Bearer {key}"}
             response = case.call(
                 base_url=f"http://127.0.0.1:{daemon.port}", headers=headers, session=requested, timeout=20
             )
             answered.add(response.status_code)
+            assert key not in (None, "wrong") or response.status_code not in (200, 201, 403) or is_open(path)
             case.validate_response(response, checks=checks())
 
         try:
@@ -212,6 +232,11 @@ def test_requests_from_the_document_get_what_it_documents(
                 raise
     assert answered, "nothing was asked"
     daemon_is_well(daemon)
+
+
+def is_open(path: str) -> bool:
+    """Whether a path is a probe, which needs no key."""
+    return path.endswith(("health", "healthz", "ready", "readyz"))
 
 
 def daemon_is_well(daemon: DaemonProcess) -> None:
