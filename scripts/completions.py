@@ -1,8 +1,9 @@
 """Completions for bash, zsh and fish, from the option table; `make docs` writes them under `completions/`.
 
-What a word may be is told from its metavar: names of topics and queues are asked of the daemon (silently, and with a
-bound, so that a daemon that is away costs nothing), files and directories are the shell's own, choices are in the
-table. The three scripts know the same; a test runs each in its shell.
+What a word may be is told from its metavar: names of topics, queues, cursors and routers are asked of the daemon
+(silently, and with a bound, so that a daemon that is away costs nothing), those of contexts are in their file, files
+and directories are the shell's own, choices are in the table. The three scripts know the same; a test runs each in its
+shell.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Final
 
 from engine.errors import Code
 from topics_cli import exits
-from topics_cli.options import FLAG, Argument, Command, Option
+from topics_cli.help import PAGE
+from topics_cli.options import CHOICE, FLAG, Argument, Command, Option
+from topics_cli.own_codes import OWN
 from topics_cli.table import COMMANDS, CONFIG_FIELDS
 from topics_cli.table_quick import COMMON
 
@@ -27,20 +30,47 @@ SORTS: Final = {
     "COMMAND": "commands",
 }
 """What a metavar stands for; any other is nothing that a shell could know."""
+NAMES: Final = {
+    ("cursor", "NAME"): "cursors",
+    ("tail", "NAME"): "cursors",
+    ("router", "NAME"): "routers",
+    ("context", "NAME"): "contexts",
+}
+"""What a metavar stands for in one command."""
+ASKED: Final = {
+    "topics": "ls -t '{topic} {type}'",
+    "queues": "ls -t '{topic} {type}'",
+    "cursors": "cursor ls -t '{name}'",
+    "routers": "router ls -t '{router}'",
+    "contexts": "context ls -t '{name}'",
+}
+"""How names are asked for; cursors are a topic's, which is the argument before them."""
 WAIT_S: Final = 1
 """How long a daemon that does not answer is waited for."""
 PLACES_MAX: Final = 9
 """Beyond this many arguments there is only more of the last."""
 _MADE: Final = "# Made by `make docs` from the option table of topics; change that, not this file.\n"
+_ALL: Final = {
+    **COMMANDS,
+    "help": Command(
+        "help",
+        PAGE.summary,
+        PAGE.run,
+        arguments=(Argument("COMMAND", "A command.", kind=CHOICE, required=False, choices=tuple(COMMANDS)),),
+    ),
+}
+"""`help` is a way to ask, and no row of the table."""
 _PLACE: Final = tuple(option for option in COMMON if option.name in ("socket", "url", "key_file"))
 """Options that say where the daemon is: names are asked there."""
 
 
 def sort_of(command: Command | None, item: Option | Argument) -> str:
-    """What a value is: `topics`, `queues`, `files`, `directories`, `commands`, or "" for what a shell cannot know."""
+    """What a value is: one of `ASKED`, `files`, `directories`, `commands`, or "" for what a shell cannot know."""
     if command is not None and command.name == "write" and item.metavar == "DATA":
         return ""
-    return SORTS.get(item.metavar, "")
+    if item.name == "dead_letter":
+        return "topics"
+    return NAMES.get((command.name if command is not None else "", item.metavar), SORTS.get(item.metavar, ""))
 
 
 def words_of(command: Command | None, item: Option | Argument) -> list[str]:
@@ -48,7 +78,7 @@ def words_of(command: Command | None, item: Option | Argument) -> list[str]:
     if item.choices:
         return list(item.choices)
     if command is not None and command.name == "errors":
-        return [*(code.value for code in Code), *map(str, exits.MEANINGS)]
+        return [*(code.value for code in Code), *OWN, *map(str, exits.MEANINGS)]
     if item.metavar == "FIELD=VALUE":
         return [f"{name}=" for name, *_ in CONFIG_FIELDS]
     return []
@@ -74,7 +104,7 @@ def bash() -> str:
         return f"sort=words words='{' '.join(words)}'" if words else f"sort='{sort_of(command, item)}'"
 
     values, places, flags = [], [], []
-    for command in COMMANDS.values():
+    for command in _ALL.values():
         flags.append(f"    {command.name}) words='{' '.join(_flags(command))}' ;;\n")
         for option in command.options:
             if option.kind is not FLAG:
@@ -88,11 +118,13 @@ def bash() -> str:
     ]
     return _BASH.format(
         made=_MADE,
-        commands=" ".join(COMMANDS),
+        commands=" ".join(_ALL),
         common=" ".join(_flags(None)),
         flags="".join(flags),
         values="".join(values),
         places="".join(places),
+        asked="".join(f"    {sort}) {_bash_asked(sort)} ;;\n" for sort in ASKED),
+        sorts=" | ".join(ASKED),
         lead=_names(_VALUED),
         where=_names(_PLACE),
         wait=WAIT_S,
@@ -100,13 +132,22 @@ def bash() -> str:
     )
 
 
+def _bash_asked(sort: str) -> str:
+    if sort == "cursors":
+        return f"""[[ -n $topic ]] || return; asked=({ASKED[sort]} "$topic" "$prefix")"""
+    return f"""asked=({ASKED[sort]}{"" if sort == "contexts" else ' "$prefix"'})"""
+
+
 _BASH = """{made}
-__topics_names() {{ # topics or queues, a prefix, and the options that say where the daemon is
-    local sort=$1 prefix=$2 name type IFS=$' \\t\\n'
-    shift 2
-    timeout {wait} topics -q --retry-for 0 "$@" ls -t '{{topic}} {{type}}' "$prefix" 2>/dev/null </dev/null |
+__topics_names() {{ # what of, the argument before, a prefix, and the options that say where the daemon is
+    local sort=$1 topic=$2 prefix=$3 name type IFS=$' \\t\\n'
+    local -a asked=()
+    shift 3
+    case $sort in
+{asked}    esac
+    timeout {wait} topics -q --retry-for 0 "$@" "${{asked[@]}}" 2>/dev/null </dev/null |
         while read -r name type; do
-            if [[ $sort == topics || $type == queue ]]; then printf '%s\\n' "$name"; fi
+            if [[ $sort != queues || $type == queue ]]; then printf '%s\\n' "$name"; fi
         done
 }}
 
@@ -132,7 +173,7 @@ __topics_flags() {{
 }}
 
 _topics() {{
-    local line=${{COMP_LINE:0:COMP_POINT}} command='' option='' sort='' words='' word
+    local line=${{COMP_LINE:0:COMP_POINT}} command='' option='' sort='' words='' word last=''
     local -i place=0 ended=0
     local -a before=() where=()
     local cur=${{line##*[[:space:]]}}
@@ -149,6 +190,7 @@ _topics() {{
             command=$word
         else
             place+=1
+            last=$word
         fi
     done
     local start=$cur
@@ -167,7 +209,10 @@ _topics() {{
     local IFS=$'\\n'
     case $sort in
     words) COMPREPLY=($(compgen -W "${{words// /$IFS}}" -- "$start")) ;;
-    topics | queues) COMPREPLY=($(compgen -W "$(__topics_names "$sort" "$start" "${{where[@]}}")" -- "$start")) ;;
+    {sorts})
+        COMPREPLY=($(compgen -W "$(__topics_names "$sort" "$last" "$start" "${{where[@]}}")" -- "$start"))
+        COMPREPLY=("${{COMPREPLY[@]//>/\\>}}") # names of routers may hold it
+        ;;
     files) COMPREPLY=($(compgen -f -- "$start")) && compopt -o filenames 2>/dev/null ;;
     directories) COMPREPLY=($(compgen -d -- "$start")) && compopt -o filenames 2>/dev/null ;;
     commands) COMPREPLY=($(compgen -c -- "$start")) ;;
@@ -187,9 +232,9 @@ complete -F _topics topics
 
 def zsh() -> str:
     """The function that zsh loads from its `fpath`."""
-    about = "".join(f"        {_zsh_quoted(f'{command.name}:{command.summary}')}\n" for command in COMMANDS.values())
+    about = "".join(f"        {_zsh_quoted(f'{command.name}:{command.summary}')}\n" for command in _ALL.values())
     cases = []
-    for command in COMMANDS.values():
+    for command in _ALL.values():
         specs = [_zsh_option(command, option) for option in command.options]
         for place, argument in enumerate(command.arguments, 1):
             action = _zsh_action(command, argument)
@@ -199,7 +244,24 @@ def zsh() -> str:
         lines = "".join(f" \\\n            {spec}" for spec in specs)
         cases.append(f"    {command.name})\n        _arguments -s -S $common{lines}\n        ;;\n")
     common = "".join(f"        {_zsh_option(None, option)}\n" for option in COMMON)
-    return _ZSH.format(made=_MADE, about=about, common=common, cases="".join(cases), wait=WAIT_S, where=_names(_PLACE))
+    return _ZSH.format(
+        made=_MADE,
+        about=about,
+        common=common,
+        cases="".join(cases),
+        wait=WAIT_S,
+        where=_names(_PLACE),
+        asked="".join(f"    {sort}) {_zsh_asked(sort)} ;;\n" for sort in ASKED),
+        functions="".join(f'__topics_{sort}() {{\n    __topics_names {sort} "$@"\n}}\n\n' for sort in ASKED),
+    )
+
+
+def _zsh_asked(sort: str) -> str:
+    return (
+        f"""[[ -n $topic ]] || return; asked=({ASKED[sort]} $topic)"""
+        if sort == "cursors"
+        else f"asked=({ASKED[sort]})"
+    )
 
 
 def _zsh_text(text: str) -> str:
@@ -231,8 +293,7 @@ def _zsh_action(command: Command | None, item: Option | Argument) -> str:
     if words:
         return f"({' '.join(words)})"
     actions = {
-        "topics": "__topics_all",
-        "queues": "__topics_queues",
+        **{sort: f"__topics_{sort}" for sort in ASKED},
         "files": "_files",
         "directories": "_files -/",
         "commands": "_command_names -e",
@@ -242,9 +303,9 @@ def _zsh_action(command: Command | None, item: Option | Argument) -> str:
 
 _ZSH = """#compdef topics
 {made}
-__topics_names() {{ # topics or queues, asked of the daemon that the line names
-    local sort=$1 line
-    local -a names where
+__topics_names() {{ # what of, asked of the daemon that the line names
+    local sort=$1 each topic
+    local -a names where asked
     local -i at
     shift
     for ((at = 1; at < $#__topics_words; at++)); do
@@ -252,22 +313,18 @@ __topics_names() {{ # topics or queues, asked of the daemon that the line names
         {where}) where+=($__topics_words[at] $__topics_words[at+1]) ;;
         esac
     done
-    local -a asked=(timeout {wait} topics -q --retry-for 0 $where ls -t '{{topic}} {{type}}')
-    for line in ${{(f)"$($asked 2>/dev/null </dev/null)"}}; do
-        if [[ $sort == topics || $line == *' queue' ]]; then names+=(${{line% *}}); fi
+    topic=$line[1] # an argument of the command, as _arguments has them
+    if [[ $words[1] == cursor ]]; then topic=$line[2]; fi
+    case $sort in
+{asked}    esac
+    asked=(timeout {wait} topics -q --retry-for 0 $where $asked)
+    for each in ${{(f)"$($asked 2>/dev/null </dev/null)"}}; do
+        if [[ $sort != queues || $each == *' queue' ]]; then names+=(${{each%% *}}); fi
     done
     compadd "$@" -a names
 }}
 
-__topics_all() {{
-    __topics_names topics "$@"
-}}
-
-__topics_queues() {{
-    __topics_names queues "$@"
-}}
-
-_topics() {{
+{functions}_topics() {{
     local context state state_descr line
     local -a commands common __topics_words
     typeset -A opt_args
@@ -293,10 +350,10 @@ def fish() -> str:
     """The script that fish sources."""
     lines = [
         f"complete -c topics -n __topics_wants_command -a {command.name} -d {_fish_quoted(command.summary)}\n"
-        for command in COMMANDS.values()
+        for command in _ALL.values()
     ]
     lines += [_fish_option(None, option) for option in COMMON]
-    for command in COMMANDS.values():
+    for command in _ALL.values():
         lines += [_fish_option(command, option) for option in command.options]
         for place, argument in enumerate(command.arguments):
             values = _fish_values(command, argument)
@@ -305,7 +362,7 @@ def fish() -> str:
                 lines.append(f"complete -c topics -n '__topics_at {command.name} {place}{many}' {values}\n")
     by_command = "".join(
         f"        case {command.name}\n            set -a valued {' '.join(flags)}\n"
-        for command in COMMANDS.values()
+        for command in _ALL.values()
         if (flags := [flag for option in command.options if option.kind is not FLAG for flag in option.flags])
     )
     return _FISH.format(
@@ -315,6 +372,16 @@ def fish() -> str:
         by_command=by_command,
         where=" ".join(flag for option in _PLACE for flag in option.flags),
         wait=WAIT_S,
+        asked="".join(f"        case {sort}\n{_fish_asked(sort)}" for sort in ASKED),
+    )
+
+
+def _fish_asked(sort: str) -> str:
+    if sort != "cursors":
+        return f"            set asked {ASKED[sort]}\n"
+    return (
+        "            __topics_read\n            set -q __topics_words[2]; or return\n"
+        f"            set asked {ASKED[sort]} $__topics_words[-1]\n"
     )
 
 
@@ -327,8 +394,7 @@ def _fish_values(command: Command | None, item: Option | Argument) -> str:
     if words:
         return f"-a {_fish_quoted(' '.join(words))}"
     return {
-        "topics": "-a '(__topics_names topics)'",
-        "queues": "-a '(__topics_names queues)'",
+        **{sort: f"-a '(__topics_names {sort})'" for sort in ASKED},
         "files": "-F",
         "directories": "-a '(__fish_complete_directories)'",
         "commands": "-a '(__fish_complete_command)'",
@@ -395,7 +461,7 @@ function __topics_at # command, place, and whether there may be more
     test $place = $argv[2]; or test "$argv[3]" = more -a $place -gt $argv[2]
 end
 
-function __topics_names # topics or queues, asked of the daemon that the line names
+function __topics_names # what of, asked of the daemon that the line names
     set -l where
     set -l takes 0
     for word in (commandline -opc)
@@ -407,9 +473,11 @@ function __topics_names # topics or queues, asked of the daemon that the line na
             set takes 1
         end
     end
-    set -l asked timeout {wait} topics -q --retry-for 0 $where ls -t '{{topic}} {{type}}'
-    $asked 2>/dev/null </dev/null | while read -l name type
-        if test $argv[1] = topics -o "$type" = queue
+    set -l asked
+    switch $argv[1]
+{asked}    end
+    timeout {wait} topics -q --retry-for 0 $where $asked 2>/dev/null </dev/null | while read -l name type
+        if test $argv[1] != queues -o "$type" = queue
             echo $name
         end
     end

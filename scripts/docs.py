@@ -20,6 +20,7 @@ from engine.types import TopicConfig
 from scripts import completions, manual
 from topics_cli import exits
 from topics_cli.options import Command, Option
+from topics_cli.own_codes import OWN
 from topics_cli.table import COMMANDS, CONFIG_FIELDS
 from topics_cli.table_quick import COMMON
 from topics_daemon.config import SETTINGS, Kind, Setting, show
@@ -56,6 +57,7 @@ def errors_page() -> str:
     """Error codes of the wire, exit codes of both programs."""
     codes = sorted(Code, key=lambda code: STATUS[code])
     rows = [(STATUS[code], f"`{code}`", "yes" if code in RETRYABLE else "", WHEN[code]) for code in codes]
+    own = [(f"`{code}`", " or ".join(map(str, numbers)), meaning) for code, (numbers, meaning) in OWN.items()]
     stores = [
         (kind.exit_code, f"`{kind.__name__}`", (kind.__doc__ or "").strip().split("\n")[0]) for kind in _store_errors()
     ]
@@ -67,6 +69,8 @@ def errors_page() -> str:
         + _table(("status", "code", "again", "when"), rows)
         + "\n## Exit codes of `topics`\n\n"
         + _table(("code", "meaning"), list(exits.MEANINGS.items()))
+        + "\n## Codes of `topics`\n\nFailures that are the command line's own, in `topics: <what> (<code>)`.\n\n"
+        + _table(("code", "exit code", "meaning"), own)
         + "\n## When a store cannot be opened\n\nWhat `topicsd` exits with, and what `Engine(path)` raises.\n\n"
         + _table(("exit code", "exception", "meaning"), stores)
         + "\nA configuration that cannot be used is 78, a mistake in the arguments of `topicsd` 64.\n"

@@ -28,5 +28,5 @@ def agreed(session: Session, values: dict[str, Any], question: str) -> bool:
     """Whether to go on with what was named plainly: with `--yes`, without a terminal, or when its person says yes."""
     if values["yes"] or not can_ask() or confirmed(session, question):
         return True
-    session.talk.say("topics: nothing was dropped")
+    session.talk.say("topics: nothing was done")
     return False

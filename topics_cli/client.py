@@ -68,26 +68,24 @@ class Call:
     """One request on its way, through as many connections as it takes."""
 
     __slots__ = (
-        "_client",
         "_tries",
         "_until",
         "begun",
         "channel",
+        "client",
         "failing_since",
         "held_by",
         "request",
         "resume_at",
-        "was_told",
     )
 
     def __init__(self, client: Client, channel: Channel, request: Request) -> None:
-        self._client = client
+        self.client = client
         self.channel = channel
         self.request = request
         self.begun = time.monotonic()
         self.failing_since = 0.0
         """When the present row of failures began; 0 while all is well."""
-        self.was_told = False
         self.held_by = ""
         """What we wait for, for people."""
         self.resume_at = 0.0
@@ -138,7 +136,7 @@ class Call:
         if answer.status in (429, 503):
             self._refused(answer)
             return None
-        self._client.was_answered = True
+        self.client.answered()
         if answer.status >= 400:
             raise api_error(answer)
         self._check(answer.body)
@@ -147,10 +145,10 @@ class Call:
     def _check(self, body: bytes) -> None:
         """Refuse what is no answer of a daemon, as far as that costs nothing: all are objects, and hold no raw ESC."""
         if not body.startswith(b"{") or b"\x1b" in body:
-            raise BadAnswer("not JSON" if body else "an empty body", self._client.where.label)
+            raise BadAnswer("not JSON" if body else "an empty body", self.client.where.label)
 
     def _send(self) -> None:
-        linger = ANSWER_S_MAX + self.request.lingers_s if self._client.was_answered else CONNECT_S_MAX + ANSWER_S_MAX
+        linger = ANSWER_S_MAX + self.request.lingers_s if self.client.was_answered else CONNECT_S_MAX + ANSWER_S_MAX
         self._until = time.monotonic() + linger
         try:
             self.channel.start(self.request.head, self.request.body)
@@ -159,7 +157,7 @@ class Call:
 
     def _lost(self, lost: Lost, *, met: bool = False) -> None:
         """Plan the next try. `met`: somebody had taken the connection, and perhaps the request."""
-        client = self._client
+        client = self.client
         if lost.errno in (errno.EACCES, errno.EPERM):
             raise Failure(
                 f"not allowed to use {client.where.label}",
@@ -177,7 +175,7 @@ class Call:
         failure = api_error(answer)
         failure.exit_code = exits.TRY_AGAIN
         self.held_by = f"{failure.code}: {failure.what}"
-        self._client.was_answered = True
+        self.client.was_answered = True
         wait = answer.headers.get(b"retry-after", b"")
         self._try_again(failure, float(wait) if wait.isdigit() else 0.0, BACKOFF_S_MAX)
 
@@ -185,7 +183,7 @@ class Call:
         """Plan the next try, or raise `failure` when patience is over."""
         now = time.monotonic()
         self.failing_since = self.failing_since or now
-        retry_for_ms = self._client.retry_for_ms
+        retry_for_ms = self.client.retry_for_ms
         over = self.failing_since + (RETRY_FOR_MS if retry_for_ms is None else retry_for_ms) / 1000
         if now >= over:
             raise failure
@@ -197,7 +195,18 @@ class Call:
 class Client:
     """The way to one daemon."""
 
-    __slots__ = ("_authority", "_channel", "_key", "retry_for_ms", "stop", "talk", "was_answered", "where")
+    __slots__ = (
+        "_authority",
+        "_back_at",
+        "_channel",
+        "_key",
+        "_was_told",
+        "retry_for_ms",
+        "stop",
+        "talk",
+        "was_answered",
+        "where",
+    )
 
     def __init__(self, where: Where, key: str, retry_for_ms: int | None, stop: Stop, talk: Talk) -> None:
         self.where = where
@@ -206,6 +215,10 @@ class Client:
         self.stop = stop
         self.talk = talk
         self.was_answered = False
+        self._was_told = False
+        """Whether it was said that we try again, and not yet that we need not any more."""
+        self._back_at = 0.0
+        """When that was said last: calls that were failing then have their patience anew."""
         self._key = key
         self._authority = "localhost" if where.path else where.label.removeprefix("http://")
         self._channel = Channel(where)
@@ -265,12 +278,22 @@ class Client:
         """GET `target`."""
         return self.call(self.request("GET", target))
 
+    def answered(self) -> None:
+        """Take note that the daemon does what it is asked to, and say so where it was said that it did not."""
+        self.was_answered = True
+        if self._was_told:
+            self._was_told = False
+            self._back_at = time.monotonic()
+            self.talk.note(f"topics: {self.where.label} answers again")
+
     def show_wait(self, call: Call) -> None:
         """Say what is waited for once it has taken a second: redrawn on a terminal, once elsewhere."""
         now = time.monotonic()
         if not self.talk.is_live:
-            if call.failing_since and now - call.failing_since > PATIENCE_S and not call.was_told:
-                call.was_told = True
+            teller = call.client
+            is_long = call.failing_since and now - max(call.failing_since, teller._back_at) > PATIENCE_S
+            if is_long and not teller._was_told:
+                teller._was_told = True
                 self.talk.note(f"topics: {call.held_by}; trying again")
             return
         since = call.failing_since or call.begun + call.request.lingers_s

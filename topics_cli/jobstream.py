@@ -59,9 +59,9 @@ class StreamCall(Call):
         channel = self.channel
         if channel.status != 200:
             return b""
-        if self.failing_since or not self._client.was_answered:
+        if self.failing_since or not self.client.was_answered:
             self.failing_since = 0.0
-            self._client.was_answered = True
+            self.client.was_answered = True
         data = channel.taken()
         if data:
             self._until = time.monotonic() + ANSWER_S_MAX

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
+from typing import Any
 
 from topics_cli.client import Client
 from topics_cli.exits import Failure
 
-TOPICS_MAX = 1000
+NAMES_MAX = 1000
 """How many names are looked at."""
+_KINDS = {
+    "cursor": ("/v0/topics/{}/cursors", "name", "topics cursor ls {}", "topics tail {} --server-cursor NAME"),
+    "router": ("/v0/routers", "router", "topics router ls", "topics router create"),
+    "topic": ("/v0/topics", "topic", "topics ls", "topics write"),
+}
+"""What has names: where they are listed, under which key, what shows and what makes them; of a topic's own first."""
 
 
 def nearest(word: str, known: list[str]) -> list[str]:
@@ -18,14 +25,18 @@ def nearest(word: str, known: list[str]) -> list[str]:
     return [folded[name] for name in get_close_matches(word.lower(), list(folded), n=3, cutoff=0.6)]
 
 
-def nearest_topics(client: Client, topic: str) -> str:
-    """A hint for a topic that does not exist, "" when nothing helps."""
+def nearest_names(client: Client, detail: dict[str, Any]) -> str:
+    """A hint for the cursor, router or topic that an error says does not exist, "" when nothing helps."""
+    kind = next((kind for kind in _KINDS if kind in detail), None)
+    if kind is None:
+        return ""
+    path, key, lister, maker = (part.format(detail.get("topic")) for part in _KINDS[kind])
     try:
-        answer = client.get(f"/v0/topics?page_size={TOPICS_MAX}")
-        names = [str(entry["topic"]) for entry in json.loads(answer.body)["topics"]]
+        answer = client.get(f"{path}?page_size={NAMES_MAX}")
+        names = [str(entry[key]) for entry in json.loads(answer.body)[f"{kind}s"]]
     except (Failure, ValueError, LookupError, TypeError, RecursionError):
         return ""
     if not names:
-        return "there is no topic yet; topics write makes one"
-    near = nearest(topic, names)
-    return f"did you mean {' or '.join(near)}?" if near else "topics ls shows the topics that exist"
+        return f"there is no {kind} yet; {maker} makes one"
+    near = nearest(str(detail[kind]), names)
+    return f"did you mean {' or '.join(near)}?" if near else f"{lister} shows the {kind}s that exist"

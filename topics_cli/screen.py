@@ -26,8 +26,17 @@ EDGES: Final = 2
 
 
 def show_rows(session: Session, heads: list[Column], rows: list[list[str]]) -> None:
-    """Show rows: a table on a terminal (or with `-o table`), lines of tab-separated cells in a pipe."""
+    """Show rows: a table on a terminal (or with `-o table`), lines of tab-separated cells in a pipe.
+
+    With `--fields` or `--template` what they pick of the columns, which go by their titles in lower case.
+    """
     out = session.out
+    fields = [head.title.lower().replace(" ", "_") for head in heads]
+    picked = session.picked([dict(zip(fields, row, strict=True)) for row in rows])
+    if picked is not None:
+        for line in picked:
+            out.line(line)
+        return
     if not wants_table(session):
         for row in rows:
             out.line("\t".join(row))

@@ -93,18 +93,18 @@ class Session:
         return failure.exit_code
 
     def _suggestion(self, failure: Failure) -> str:
-        """What to do about an error of the daemon: for an unknown topic, the names that come near."""
-        if not isinstance(failure, ApiError) or failure.code != "topic_not_found" or self._client is None:
+        """What to do about an error of the daemon: for a name that is not there, those that come near."""
+        if not isinstance(failure, ApiError) or failure.status != 404 or self._client is None:
             return ""
         import json
 
-        from topics_cli.nearest import nearest_topics
+        from topics_cli.nearest import nearest_names
 
         try:
-            topic = str(json.loads(failure.body)["error"]["detail"]["topic"])
+            detail = json.loads(failure.body)["error"]["detail"]
         except (ValueError, LookupError, TypeError):
             return ""
-        return nearest_topics(self._client, topic)
+        return nearest_names(self._client, detail) if isinstance(detail, dict) else ""
 
 
 def _error_object(failure: Failure) -> str:

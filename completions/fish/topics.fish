@@ -105,7 +105,7 @@ function __topics_at # command, place, and whether there may be more
     test $place = $argv[2]; or test "$argv[3]" = more -a $place -gt $argv[2]
 end
 
-function __topics_names # topics or queues, asked of the daemon that the line names
+function __topics_names # what of, asked of the daemon that the line names
     set -l where
     set -l takes 0
     for word in (commandline -opc)
@@ -117,9 +117,23 @@ function __topics_names # topics or queues, asked of the daemon that the line na
             set takes 1
         end
     end
-    set -l asked timeout 1 topics -q --retry-for 0 $where ls -t '{topic} {type}'
-    $asked 2>/dev/null </dev/null | while read -l name type
-        if test $argv[1] = topics -o "$type" = queue
+    set -l asked
+    switch $argv[1]
+        case topics
+            set asked ls -t '{topic} {type}'
+        case queues
+            set asked ls -t '{topic} {type}'
+        case cursors
+            __topics_read
+            set -q __topics_words[2]; or return
+            set asked cursor ls -t '{name}' $__topics_words[-1]
+        case routers
+            set asked router ls -t '{router}'
+        case contexts
+            set asked context ls -t '{name}'
+    end
+    timeout 1 topics -q --retry-for 0 $where $asked 2>/dev/null </dev/null | while read -l name type
+        if test $argv[1] != queues -o "$type" = queue
             echo $name
         end
     end
@@ -166,6 +180,7 @@ complete -c topics -n __topics_wants_command -a bench -d 'Put load on the daemon
 complete -c topics -n __topics_wants_command -a context -d 'Named places of daemons: ls, show, set, use, drop.'
 complete -c topics -n __topics_wants_command -a completions -d 'Print the completions for a shell, where the package did not put them in their place.'
 complete -c topics -n __topics_wants_command -a version -d 'Versions of the client and the daemon.'
+complete -c topics -n __topics_wants_command -a help -d 'Show help.'
 complete -c topics -s o -l output -d 'Form of the output.' -x -a 'text table json ndjson raw'
 complete -c topics -s t -l template -d 'A line of your own: \'{seq} {tag} {data.user.name}\'.' -x
 complete -c topics -l fields -d 'Only these fields, in this order.' -x
@@ -198,7 +213,7 @@ complete -c topics -n '__topics_in create' -l dedupe-node -d 'Whether readers ma
 complete -c topics -n '__topics_in create' -l lease -l lease-ms -d 'Queue: how long a claimed job is leased.' -x
 complete -c topics -n '__topics_in create' -l claim-jitter -l claim-jitter-ms -d 'Queue: spread of claims.' -x
 complete -c topics -n '__topics_in create' -l max-deliveries -d 'Queue: deliveries before a job is dead; 0 no limit.' -x
-complete -c topics -n '__topics_in create' -l dead-letter -d 'Queue: topic for dead jobs, or null.' -x
+complete -c topics -n '__topics_in create' -l dead-letter -d 'Queue: topic for dead jobs, or null.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in create' -l leases-durable -d 'Queue: leases survive a crash.' -x -a 'true false'
 complete -c topics -n '__topics_at create 0' -a '(__topics_names topics)'
 complete -c topics -n '__topics_in set' -l dry-run -d 'Show what would be done; do nothing.'
@@ -234,7 +249,7 @@ complete -c topics -n '__topics_in tail' -l max -d 'End after exactly N records.
 complete -c topics -n '__topics_in tail' -l tag -d 'Only records with this tag; \'x*\' for a prefix.' -x
 complete -c topics -n '__topics_in tail' -l node -d 'Leave out the records that this node wrote.' -x
 complete -c topics -n '__topics_in tail' -l cursor -d 'Start where this file says, and keep it up to date.' -r -F
-complete -c topics -n '__topics_in tail' -l server-cursor -d 'The same with a cursor of this name in the daemon.' -x
+complete -c topics -n '__topics_in tail' -l server-cursor -d 'The same with a cursor of this name in the daemon.' -x -a '(__topics_names cursors)'
 complete -c topics -n '__topics_in tail' -l exec -d 'Run this for each record: data on its input, TOPICS_SEQ ... around it.' -x
 complete -c topics -n '__topics_in tail' -l exec-batch -d 'Run this for each batch of records as they come.' -x
 complete -c topics -n '__topics_in tail' -l speed -d 'Let time pass between records as it did: 1x, 10x.' -x
@@ -315,6 +330,7 @@ complete -c topics -n '__topics_in cursor' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_in cursor' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at cursor 0' -a 'ls info create set drop'
 complete -c topics -n '__topics_at cursor 1' -a '(__topics_names topics)'
+complete -c topics -n '__topics_at cursor 2' -a '(__topics_names cursors)'
 complete -c topics -n '__topics_in router' -l source -d 'Topic that is copied from.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in router' -l dest -d 'Topic that is copied to.' -x -a '(__topics_names topics)'
 complete -c topics -n '__topics_in router' -l tag -d 'Only records with this tag; \'x*\' for a prefix, \'\' for all.' -x
@@ -328,7 +344,8 @@ complete -c topics -n '__topics_in router' -l dry-run -d 'Show what would be don
 complete -c topics -n '__topics_in router' -s y -l yes -d 'Do not ask.'
 complete -c topics -n '__topics_in router' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at router 0' -a 'ls info create set drop'
-complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready topic_moving shutting_down cold_unavailable read_only disk_full 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
+complete -c topics -n '__topics_at router 1' -a '(__topics_names routers)'
+complete -c topics -n '__topics_at errors 0' -a 'invalid_request batch_too_large record_too_large unauthorized forbidden topic_not_found router_not_found not_found method_not_allowed not_acceptable length_required payload_too_large uri_too_long unsupported_media_type headers_too_large cursor_conflict topic_moved topic_exists_incompatible topic_not_empty router_cycle not_a_queue topic_damaged misdirected topic_full idempotency_mismatch throttled internal not_ready topic_moving shutting_down cold_unavailable read_only disk_full usage no_daemon bad_answer not_allowed bad_key bad_key_file bad_context bad_cursor bad_scenario no_home cursor_in_use gap topic_exists router_exists no_input bad_input bad_framing output_failed cannot_write bad_out not_empty command_not_found cannot_execute cannot_start exec_failed halted daemon_failed bench_failed cannot_listen no_completions no_store store_locked store_damaged io_error unreadable missing_package missing_java lake_damaged lake_newer locked conflict recreated unsupported 0 1 2 3 4 5 6 7 69 75 77 78 126 127 130 141 143'
 complete -c topics -n '__topics_in fsck' -l quick -d 'Leave out payloads that a start does not read; says what it skipped.'
 complete -c topics -n '__topics_in fsck' -l max-time -d 'End after this time; says what is left.' -x
 complete -c topics -n '__topics_in fsck' -l subset -d 'Only the payloads of each M-th topic, from the N-th on.' -x
@@ -465,4 +482,6 @@ complete -c topics -n '__topics_at bench 1' -F
 complete -c topics -n '__topics_in context' -l dry-run -d 'Show what would be done; do nothing.'
 complete -c topics -n '__topics_in context' -l json -d 'Short for -o json.'
 complete -c topics -n '__topics_at context 0' -a 'ls show set use drop'
+complete -c topics -n '__topics_at context 1' -a '(__topics_names contexts)'
 complete -c topics -n '__topics_at completions 0' -a 'bash zsh fish'
+complete -c topics -n '__topics_at help 0' -a 'serve status ls info create set drop write tail diff get delete claim ack nack extend work dlq cursor router errors fsck cold backup restore detach attach recover lake export spark-export spark-import segment-inspect wal-inspect explain doctor bench context completions version'

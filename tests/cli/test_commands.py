@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import time
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import Code
 from engine.formats.header import FORMAT_VERSION
 from engine.types import ConfigChanges
 from engine.version import VERSION
 from tests.cli.support import ROOT, Daemon, clean_environment, command, run
+from topics_cli import exits
+from topics_cli.own_codes import OWN
 from topics_cli.table import CONFIG_FIELDS
 
 
@@ -77,12 +81,28 @@ def test_info_shows_the_state_and_a_missing_topic_is_1_with_a_suggestion(shared:
 def test_drop_shows_what_would_go_and_never_asks_without_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "abc")
     assert shared.ok("drop", topic, "--dry-run") == f"{topic}\twould be dropped: 1 record, 5 bytes\n".encode()
-    done = shared.run("drop", topic)
-    assert done.returncode == 2
-    assert b"--yes" in done.stderr
-    assert shared.run("drop", topic, "--yes", "--if-empty").returncode == 1
-    assert shared.ok("drop", topic, "--yes") == f"{topic}\tdropped: 1 record, 5 bytes\n".encode()
+    assert shared.run("drop", topic, "--if-empty").returncode == 1
+    assert shared.ok("drop", topic) == f"{topic}\tdropped: 1 record, 5 bytes\n".encode()
     assert shared.run("info", topic).returncode == 1
+
+
+def test_what_is_not_there_cannot_be_dropped_and_names_that_come_near_are_said(shared: Daemon, topic: str) -> None:
+    shared.ok("write", topic, "x")
+    shared.ok("cursor", "create", topic, "mailer")
+    shared.ok("router", "create", f"{topic}-audit", "--source", topic, "--dest", f"{topic}-to")
+    for words, code, hint in (
+        (["drop", f"{topic}-tx"], "topic_not_found", f"did you mean {topic}-to"),
+        (["cursor", "drop", topic, "mialer"], "not_found", "did you mean mailer?"),
+        (["cursor", "info", topic, "zzz"], "not_found", f"topics cursor ls {topic} shows the cursors that exist"),
+        (["router", "drop", f"{topic}-audti"], "router_not_found", f"did you mean {topic}-audit"),
+        (["router", "set", f"{topic}-audti", "--tag", "x"], "router_not_found", f"did you mean {topic}-audit"),
+    ):
+        for more in ([], ["--yes"]) if words[-2] == "drop" else ([],):
+            done = shared.run(*words, *more)
+            what, todo = done.stderr.decode().splitlines()
+            assert (done.returncode, done.stdout) == (1, b"")
+            assert what.endswith(f"({code})")
+            assert hint in todo
 
 
 def test_delete_counts_first_and_deletes_what_it_counted(shared: Daemon, topic: str) -> None:
@@ -153,6 +173,38 @@ def test_errors_explains_a_code_without_a_daemon(shared: Daemon, code: str) -> N
     assert done.returncode == 0
     assert done.stdout.startswith(code.encode())
     assert shared.run("errors", "nonsense").returncode == 3
+    assert b"did you mean topic_not_found" in shared.run("errors", "topic_not_fuond").stderr
+
+
+def _given() -> dict[str, set[int | None]]:
+    """The codes of failures in the sources of the command line and of exports, with the exit codes beside them."""
+    found: dict[str, set[int | None]] = {"usage": {2}, "no_daemon": {69}, "bad_answer": {69}}
+    for path in (*ROOT.glob("topics_cli/**/*.py"), *ROOT.glob("topics_lake/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+                continue
+            if node.func.id in ("Failure", "LakeError") and isinstance(node.args[1], ast.Constant):
+                said = ast.unparse(node.args[3]).removeprefix("exits.") if len(node.args) > 3 else ""
+                found.setdefault(str(node.args[1].value), set()).add(getattr(exits, said, None))
+    return found
+
+
+def test_errors_knows_each_code_of_our_own_and_with_what_commands_end_by_it(shared: Daemon) -> None:
+    daemons = {code.value for code in Code}
+    given = _given()
+    assert set(OWN) == set(given) - daemons
+    for code, (numbers, _) in OWN.items():
+        assert given[code] - {None} <= set(numbers), code
+    assert shared.ok("errors", "no_daemon", "--socket", "/nowhere").startswith(
+        b"no_daemon\tcommand line\texit code 69: "
+    )
+    assert json.loads(shared.ok("errors", "usage", "-o", "json"))[0]["exit_code"] == 2
+
+
+def test_rows_of_our_own_can_be_picked_from(shared: Daemon) -> None:
+    assert shared.ok("errors", "75", "--fields", "code,what") == b"75\texit code\n"
+    assert shared.ok("errors", "usage", "-t", "{code}!") == b"usage!\n"
+    assert shared.run("errors", "usage", "--fields", "cdoe").returncode == 2
 
 
 def test_errors_says_what_a_code_means_and_with_what_commands_end_by_it(shared: Daemon, topic: str) -> None:
@@ -160,7 +212,7 @@ def test_errors_says_what_a_code_means_and_with_what_commands_end_by_it(shared: 
     assert (
         shared.ok("errors", "not_found")
         .split(b"\t")[2]
-        .startswith(b"exit code 3: no such path, watch session or record")
+        .startswith(b"exit code 3 or 1: no such path, watch session or record")
     )
     assert shared.run("get", topic, "2").returncode == 3
     [told] = json.loads(shared.ok("errors", "not_a_queue", "-o", "json"))

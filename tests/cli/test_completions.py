@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import ROOT, Daemon, die_with_us, topics_program
+from tests.cli.support import ROOT, Daemon, die_with_us, run, topics_program
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,16 @@ CASES: list[tuple[str, list[str]]] = [
     ("topics errors topic_f", ["topic_full"]),
     ("topics work jobs -- fals", ["false"]),
     ("topics write -f pyproject.t", ["pyproject.toml"]),
+    ("topics hel", ["help"]),
+    ("topics help ta", ["tail"]),
+    ("topics errors bad_key", ["bad_key", "bad_key_file"]),
+    ("topics create x --dead-letter jo", ["jobs", "jobs-dead"]),
+    ("topics cursor drop events ", ["mailer", "mirror"]),
+    ("topics -o json cursor set --if-seq 3 events ma", ["mailer"]),
+    ("topics tail -n 5 events --server-cursor mi", ["mirror"]),
+    ("topics tail --server-cursor ", []),
+    ("topics router info au", ["audit"]),
+    ("topics context use ", ["away", "home"]),
     ("topics tail --from ", []),
     ("topics tail --socket /nowhere/at/all ", []),
     ("topics get events -- ", []),
@@ -48,7 +58,14 @@ def environment(shared: Daemon, tmp_path: Path) -> dict[str, str]:
     for name in ("events", "events:old", "jobs-dead"):
         shared.ok("create", name)
     shared.ok("create", "jobs", "--type", "queue")
-    return shared.environment(PATH=f"{program.parent}:{os.environ['PATH']}", HOME=str(tmp_path))
+    for name in ("mailer", "mirror"):
+        shared.ok("cursor", "create", "events", name)
+    shared.ok("router", "create", "audit", "--source", "events", "--dest", "jobs-dead")
+    environment = shared.environment(PATH=f"{program.parent}:{os.environ['PATH']}", HOME=str(tmp_path))
+    environment.pop("XDG_CONFIG_HOME", None)
+    for name in ("away", "home"):
+        run("context", "set", name, "--url", "http://127.0.0.1:1", environment=environment)
+    return environment
 
 
 def _bash(environment: dict[str, str], lines: list[str]) -> list[list[str]]:

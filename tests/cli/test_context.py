@@ -50,6 +50,7 @@ def test_contexts_are_listed_changed_and_dropped(home: Path) -> None:
         {"name": "a", "used": False, "url": "http://127.0.0.1:1", "key_file": str(home.parent / "key")},
         {"name": "b", "used": True, "socket": str(home.parent / 'quo"te\\d')},
     ]
+    assert _topics(home, "context", "ls", "--fields", "name,used").stdout == b"a\t-\nb\t*\n"
     _topics(home, "context", "drop", "b")
     assert _topics(home, "context", "ls").stdout.startswith(b"-\ta\thttp://127.0.0.1:1")
     assert _topics(home, "context", "show", "a").stdout.startswith(b"socket\t-\nurl\thttp://127.0.0.1:1\n")

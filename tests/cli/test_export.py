@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -47,9 +48,10 @@ def lake(exported: tuple[Daemon, Path], tmp_path: Path) -> Path:
 
 
 def test_the_sum_of_every_topic_is_right_and_the_pin_is_gone(exporter: Daemon, lake: Path) -> None:
-    assert exporter.ok("export", "*", "--to", str(lake), "--verify").decode().splitlines() == [
-        "odd\tepoch 2\t1-1\t1 exported + 0 deleted + 0 in gaps\t1 seqs",
-        "orders\tepoch 1\t1-22\t16 exported + 1 deleted + 5 in gaps\t22 seqs",
+    verified = exporter.ok("export", "*", "--to", str(lake), "--verify").decode()
+    assert re.sub(r"epoch [0-9]+", "epoch E", verified).splitlines() == [
+        "odd\tepoch E\t1-1\t1 exported + 0 deleted + 0 in gaps\t1 seqs",
+        "orders\tepoch E\t1-22\t16 exported + 1 deleted + 5 in gaps\t22 seqs",
         "no problems found",
     ]
     assert list((exporter.directory / "data" / "exports").iterdir()) == []
@@ -124,7 +126,9 @@ def test_without_its_packages_it_says_which_extra_to_install() -> None:
     words = [sys.executable, "-c", script, "export", "t", "--to", "/nonexistent/lake"]
     answer = subprocess.run(words, capture_output=True, env=clean_environment())
     assert answer.returncode == 1
-    assert b"pyarrow is not installed (missing_package)\n  pip install 'topics[export]'" in answer.stderr
+    what, todo = answer.stderr.decode().splitlines()
+    assert what == "topics: pyarrow is not installed (missing_package)"
+    assert todo == "  in a clone: make setup-spark; elsewhere: pip install 'topics[export]'"
 
 
 def test_batches_are_joined_and_what_cannot_be_is_said(exporter: Daemon, lake: Path) -> None:

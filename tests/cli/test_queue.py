@@ -128,6 +128,18 @@ def test_a_nack_gives_back_at_once_later_or_to_the_dead_letters(queues: Daemon, 
     assert queues.run("nack", queue, "1", "--dead", "--backoff").returncode == 2
 
 
+def test_dead_letters_that_have_no_place_say_how_to_make_one(queues: Daemon, topic: str) -> None:
+    queues.ok("create", topic, "--type", "queue")
+    queues.ok("write", topic, "a")
+    queues.ok("claim", topic)
+    done = queues.run("nack", topic, "1", "--dead")
+    assert done.returncode == 1
+    advice = done.stderr.decode().splitlines()[1]
+    assert f"topics set {topic} dead_letter={topic}-dead" in advice
+    queues.ok("set", topic, f"dead_letter={topic}-dead")
+    assert queues.ok("nack", topic, "1", "--dead") == f"{topic}\t1 nacked\n".encode()
+
+
 @pytest.mark.slow
 def test_an_extended_lease_holds(queues: Daemon, queue: str) -> None:
     queues.ok("write", queue, "a")

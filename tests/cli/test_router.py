@@ -38,7 +38,7 @@ def test_a_router_copies_what_it_is_told_to(shared: Daemon, topic: str) -> None:
     _wait(shared, dest, b"before\nafter\nnow\n")
     assert json.loads(shared.ok("router", "info", name, "--json"))["filter"] is None
     assert shared.ok("router", "drop", name) == f"{name}\tdropped\n".encode()
-    assert shared.ok("router", "drop", name) == f"{name}\twas not there\n".encode()
+    assert shared.run("router", "drop", name).returncode == 1
     assert shared.ok("router", "ls", name) == b""
 
 
@@ -46,7 +46,7 @@ def test_what_cannot_be_is_said(shared: Daemon, topic: str) -> None:
     there, back = f"{topic}-there", f"{topic}-back"
     assert shared.run("router", "create", there).returncode == 2
     assert shared.run("router", "create", "--source", topic).returncode == 2
-    assert shared.run("router", "set", there, "--source", topic, "--dest", "x").returncode == 3
+    assert shared.run("router", "set", there, "--source", topic, "--dest", "x").returncode == 1
     assert shared.run("router", "info", there).returncode == 1
     shared.ok("router", "create", there, "--source", f"{topic}-a", "--dest", f"{topic}-b")
     cycle = shared.run("router", "create", back, "--source", f"{topic}-b", "--dest", f"{topic}-a")

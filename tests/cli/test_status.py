@@ -38,10 +38,12 @@ def test_a_counter_that_begins_again_is_no_negative_rate() -> None:
     assert Pace(_reading(0.0), _reading(2.0)).of("x") == 0
 
 
-def test_a_disk_that_lasts_for_years_is_not_said_to_fill() -> None:
+def test_a_disk_that_lasts_for_a_month_is_not_said_to_fill() -> None:
     assert full_in_s(1000.0, 10.0) == 100
     assert full_in_s(1e12, 0.0) is None
     assert full_in_s(1e12, 1.0) is None
+    assert full_in_s(29 * 86_400.0, 1.0) == 29 * 86_400
+    assert full_in_s(31 * 86_400.0, 1.0) is None, "a month ahead nobody has to do anything yet"
 
 
 def test_one_screen_says_what_matters(shared: Daemon, topic: str) -> None:

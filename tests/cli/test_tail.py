@@ -227,6 +227,43 @@ def test_a_topic_that_is_dropped_and_made_again_is_followed_with_a_gap(shared: D
     assert b"was dropped" in said
 
 
+@pytest.mark.slow
+def test_of_several_topics_one_that_was_dropped_is_read_no_further(shared: Daemon, topic: str) -> None:
+    """It was said to be over, and came back as another topic, with a gap, a moment later."""
+    other = f"{topic}-other"
+    shared.ok("write", topic, "1")
+    shared.ok("write", other, "2")
+    follower = shared.start_command("tail", topic, other, "-f", "--from", "0")
+    read_until(follower, 2)
+    shared.ok("drop", topic)
+    assert follower.stderr is not None
+    assert follower.stderr.readline() == f"topics: topic {topic} was dropped\n".encode()
+    shared.ok("write", topic, "again")
+    time.sleep(1)
+    shared.ok("write", other, "3")
+    assert read_until(follower, 1) == [b"3"]
+    _, out, said = finish(follower, INT)
+    assert (out, b"gap" in said) == (b"", False)
+
+
+@pytest.mark.slow
+def test_a_daemon_that_was_said_to_be_gone_is_said_to_be_back(mortal: Daemon, topic: str) -> None:
+    mortal.ok("write", topic, "1")
+    mortal.ok("write", f"{topic}-b", "1")
+    follower = mortal.start_command("tail", topic, f"{topic}-b", "-f", "--from", "0")
+    read_until(follower, 2)
+    mortal.kill()
+    assert follower.stderr is not None
+    assert follower.stderr.readline().endswith(b"; trying again\n")
+    mortal.start()
+    mortal.ok("write", topic, "2")
+    assert read_until(follower, 1) == [b"2"]
+    _, _, said = finish(follower, INT)
+    first, *rest = said.splitlines()
+    assert first == f"topics: {mortal.socket} answers again".encode()
+    assert not any(b"again" in line for line in rest), "neither is said twice, however many topics are followed"
+
+
 def test_a_cursor_of_a_topic_that_was_made_anew_reads_it_from_its_beginning(
     shared: Daemon, topic: str, place: Path
 ) -> None:

@@ -95,6 +95,15 @@ def test_dropping_a_router_or_a_cursor_asks_at_a_terminal(shared: Daemon, topic:
     assert shared.ok("router", "ls", topic) + shared.ok("cursor", "ls", topic) == b""
 
 
+def test_a_claim_of_nothing_says_so_at_a_terminal_only(shared: Daemon, topic: str) -> None:
+    shared.ok("create", topic, "--type", "queue")
+    code, seen = on_terminal(shared, "claim", topic).end()
+    assert (code, seen) == (3, f"topics: {topic} has no job that is ready; --wait 30s waits for one\r\n".encode())
+    assert on_terminal(shared, "claim", topic, "-q").end() == (3, b"")
+    done = shared.run("claim", topic)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+
+
 def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "a", "b", "c")
     terminal = on_terminal(shared, "delete", topic, "--before", "3")

@@ -38,6 +38,9 @@ def claim(session: Session, values: dict[str, Any]) -> int:
         if lines or left_ms <= 0:
             break
     _show(session, render, queue, values, lines)
+    if not lines and session.out.is_terminal:
+        what = f"{queue} has no job that is ready" + (" and has this tag" if values["tag"] is not None else "")
+        session.talk.note(f"topics: {what}" + ("" if values["wait"] else "; --wait 30s waits for one"))
     return exits.DONE if lines else exits.NOTHING
 
 

@@ -56,15 +56,15 @@ def cursor(session: Session, values: dict[str, Any]) -> int:
         body = json.dumps({key: value for key, value in wanted.items() if value is not None}).encode()
         answer = session.client.call(session.client.request("PUT", target, body)).body
     elif action == "drop":
+        seq = json.loads(session.client.get(target).body)["seq"]
         if values["dry_run"]:
-            place = json.loads(session.client.get(target).body)
-            session.out.line(f"{name}\twould be dropped: it is at {place['seq']}")
+            session.out.line(f"{name}\twould be dropped: it is at {seq}")
             return exits.DONE
-        if not agreed(session, values, f"drop cursor {name} of {topic}?"):
+        if not agreed(session, values, f"drop cursor {name} of {topic}, which is at {seq}?"):
             return exits.FAILED
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form not in API_FORMS:
-            session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")
+            session.out.line(f"{name}\tdropped")
             return exits.DONE
     else:
         answer = session.client.get(target).body

@@ -37,8 +37,9 @@ def failures(extra: str, *packages: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in packages:
             raise
-        hint = f"pip install 'topics[{extra}]'"
-        raise Failure(f"{error.name} is not installed", "missing_package", hint) from error
+        from topics_lake.errors import how_to_install
+
+        raise Failure(f"{error.name} is not installed", "missing_package", how_to_install(extra)) from error
     except Exception as error:
         from topics_lake.errors import LakeError
 

@@ -46,26 +46,25 @@ def router(session: Session, values: dict[str, Any]) -> int:
         raise usage("which router?", "topics router ls lists them")
     target = "/v0/routers/" + quote(name)
     if action == "drop":
+        state = json.loads(session.client.get(target).body)
+        ends = f"{state['source']} to {state['dest']}"
         if values["dry_run"]:
-            state = json.loads(session.client.get(target).body)
-            session.out.line(f"{name}\twould be dropped: {state['source']} to {state['dest']}")
+            session.out.line(f"{name}\twould be dropped: {ends}")
             return exits.DONE
-        if not agreed(session, values, f"drop router {name}?"):
+        if not agreed(session, values, f"drop router {name}, {ends}?"):
             return exits.FAILED
         answer = session.client.call(session.client.request("DELETE", target)).body
         if session.out.form in API_FORMS:
             session.out.document(answer)
         else:
-            session.out.line(f"{name}\t{'dropped' if json.loads(answer)['deleted'] else 'was not there'}")
+            session.out.line(f"{name}\tdropped")
         return exits.DONE
     if action == "info":
         _show(session, session.client.get(target).body)
         return exits.DONE
-    there = _there(session, target)
+    there = json.loads(session.client.get(target).body) if action == "set" else _there(session, target)
     if action == "create" and there is not None and values["must_be_new"]:
         raise Failure(f"router {name} exists", "router_exists", "drop it first, or leave --must-be-new out")
-    if action == "set" and there is None:
-        raise Failure(f"there is no router {name}", "router_not_found", f"topics router create {name}", exits.NOTHING)
     definition = _definition(values, there or {})
     if values["dry_run"]:
         change = "created" if there is None else "changed"

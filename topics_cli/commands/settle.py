@@ -14,7 +14,7 @@ from topics_cli import exits
 from topics_cli.claimed import holder
 from topics_cli.client import topic_path
 from topics_cli.cut import told
-from topics_cli.exits import Failure, usage
+from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.framing import LINE, Cutter
 from topics_cli.output import API_FORMS
 from topics_cli.session import Session, check_name
@@ -54,7 +54,13 @@ def nack(session: Session, values: dict[str, Any]) -> int:
         more += f',"reason":{encode_basestring(values["reason"])}'
     if values["dead"]:
         more += ',"dead_letter":true'
-    return _settle(session, values, "nack", "nacked", more)
+    try:
+        return _settle(session, values, "nack", "nacked", more)
+    except ApiError as error:
+        if values["dead"] and b'"field":"dead_letter"' in error.body:
+            queue = values["queue"]
+            error.hint = f"name one: topics set {queue} dead_letter={queue}-dead; topics ack deletes the jobs instead"
+        raise
 
 
 def extend(session: Session, values: dict[str, Any]) -> int:

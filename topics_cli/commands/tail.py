@@ -209,6 +209,7 @@ class Tail:
         if error.code == "topic_not_found" and self._follow and reader.epoch is not None:
             self._session.talk.note(f"topics: topic {reader.topic} was dropped")
             reader.finished = True
+            reader.close()
             return
         if error.code != "topic_moved" or not self._follow:
             raise error

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from topics_cli import exits
-from topics_cli.ask import can_ask, confirmed
+from topics_cli.ask import agreed
 from topics_cli.client import topic_path
 from topics_cli.exits import ApiError, Failure, usage
 from topics_cli.listing import cell
@@ -143,12 +143,8 @@ def drop(session: Session, values: dict[str, Any]) -> int:
     if values["dry_run"]:
         session.out.line(f"{topic}\twould be dropped: {what}")
         return exits.DONE
-    if not values["yes"]:
-        if not can_ask():
-            raise usage(f"dropping {topic} ({what}) takes --yes where nobody can be asked", "--dry-run shows more")
-        if not confirmed(session, f"drop {topic} with {what}?"):
-            session.talk.say("topics: nothing was dropped")
-            return exits.FAILED
+    if not agreed(session, values, f"drop {topic} with {what}?"):
+        return exits.FAILED
     query = "?if_empty=true" if values["if_empty"] else ""
     body = session.client.call(session.client.request("DELETE", topic_path(topic) + query)).body
     if session.out.form in API_FORMS:
