@@ -398,19 +398,15 @@ static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (!arguments(args, count, &at, &end, &depth, &most))
         return not_mine();
     PyObject *datas = PyList_New(0);
-    while (datas != NULL && at < end) {
-        Text stop = memchr(at, '\n', (size_t)(end - at));
+    while (datas != NULL && (at = skip_space(at, end)) < end) { /* blank lines too */
+        Text stop = memchr(at, '\n', (size_t)(end - at)), value = at;
         if (stop == NULL)
             stop = end;
-        at = skip_space(at, stop);
-        if (at < stop) {
-            Text value = at;
-            at = value_end(at, stop, depth);
-            if (at == NULL || skip_space(at, stop) != stop || PyList_Size(datas) == most ||
-                append_new(datas, PyBytes_FromStringAndSize((const char *)value, at - value)) < 0)
-                Py_CLEAR(datas);
-        }
-        at = stop < end ? stop + 1 : end;
+        at = value_end(at, stop, depth);
+        if (at == NULL || skip_space(at, stop) != stop || PyList_Size(datas) == most ||
+            append_new(datas, PyBytes_FromStringAndSize((const char *)value, at - value)) < 0)
+            Py_CLEAR(datas);
+        at = stop;
     }
     return datas != NULL ? datas : not_mine();
 }

@@ -11,7 +11,6 @@ field they are decoded again leniently and their names collected. The hot path p
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,13 +18,14 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from engine import scan
 from engine.commands import Batch, too_many_records
 from engine.errors import Refused, invalid
 from engine.limits import Limits
 from engine.types import ConfigChanges, configured
+from topics_daemon.unknown import members_of, names_of, note_unknown
 from topics_daemon.write_in import (
     FewIn,
     FewStrictIn,
@@ -40,10 +40,6 @@ T = TypeVar("T")
 W = TypeVar("W", bound="WriteIn")
 F = TypeVar("F", bound="WriteIn")
 
-WARNINGS_MAX: Final = 16
-"""Unknown fields that are named in one answer."""
-FIELD_CHARS_MAX: Final = 64
-"""Characters of an unknown field's name that are shown."""
 OP_WITHIN_BYTES: Final = 256
 """How far into a message its `op` is looked for before it is decoded as a publish."""
 MEMO_BODIES_MAX: Final = 512
@@ -92,9 +88,11 @@ _PARTS: Final = msgspec.json.Decoder(dict[str, dict[str, Raw] | None])
 _LINES: Final = msgspec.json.Decoder(Raw)
 
 _NOT_BLANK: Final = re.compile(rb"[^\n\t\r ][^\n]*")
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"[^"]*"')
+"""Where no quote is escaped."""
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NEITHER: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+"""All but brackets and quotes."""
 _LONE_SURROGATES: Final = re.compile(
     rb"\\u(?=[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u(?=[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -122,11 +120,19 @@ def is_deeper(value: bytes, depth_max: int) -> bool:
     """Whether valid JSON nests deeper than `depth_max`; cheap unless it has more brackets than that."""
     if value.count(b"[") + value.count(b"{") <= depth_max:
         return False
-    brackets = _STRINGS.sub(b"", value).translate(_ONE_BRACKET, _NOT_BRACKETS)
+    if b"\\" in value:
+        value = value.replace(rb"\\", b"").replace(rb"\"", b"")
+    # Two quotes with nothing in between change nothing for what follows; what is left are strings that hold brackets.
+    brackets = value.translate(_ONE_BRACKET, _NEITHER).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = _STRINGS.sub(b"", brackets).replace(b'"', b"")
     for _ in range(depth_max):
         if not brackets:
             return False
-        brackets = brackets.replace(b"[]", b"")
+        left = brackets.replace(b"[]", b"")
+        if len(left) == len(brackets):
+            break  # they do not match
+        brackets = left
     return bool(brackets)
 
 
@@ -163,11 +169,6 @@ def _refusal(error: msgspec.MsgspecError | RecursionError) -> Refused:
     return invalid(f"the body is not valid: {text}", found[1] if found else None)
 
 
-def _unknown(names: set[str], fields: tuple[str, ...], where: str, warnings: list[str]) -> None:
-    found = heapq.nsmallest(WARNINGS_MAX - len(warnings), names.difference(fields))
-    warnings.extend(f"unknown field {where}{name[:FIELD_CHARS_MAX]}" for name in found)
-
-
 def decode(
     strict: msgspec.json.Decoder[T],
     body: bytes,
@@ -195,16 +196,15 @@ def decode(
         except msgspec.ValidationError as error:
             if "unknown field" not in str(error):
                 raise
-        members = _OBJECT.decode(body)
         fields: tuple[str, ...] = strict.type.__struct_fields__  # type: ignore[attr-defined]  # T is always a Struct
-        _unknown(set(members), fields, "", warnings)
-        if lenient is not None and "topics" in members:
+        note_unknown(names_of(body), fields, "", warnings)
+        members = members_of(fields).decode(body)
+        if lenient is not None and members.topics is not UNSET:
             names: set[str] = set()
-            for part in _PARTS.decode(members["topics"]).values():
+            for part in _PARTS.decode(members.topics).values():
                 names.update(part or ())
-            _unknown(names, part_fields, "topics[].", warnings)
-        known = msgspec.json.encode({name: members[name] for name in fields if name in members})
-        read: T = (lenient or strict).decode(known)
+            note_unknown(names, part_fields, "topics[].", warnings)
+        read: T = (lenient or strict).decode(msgspec.json.encode(members))
         return read
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refusal(error) from error
@@ -381,12 +381,11 @@ def _decode_write_hidden(body: bytes, most: int) -> tuple[WriteIn, list[str]]:
 def _decode_write_leniently(body: bytes, most: int) -> tuple[WriteIn, list[str]]:
     read = _bounded(_WRITE, _FEW, body, most)
     warnings: list[str] = []
-    members = _OBJECT.decode(body)
-    _unknown(set(members), WriteIn.__struct_fields__, "", warnings)
+    note_unknown(names_of(body), WriteIn.__struct_fields__, "", warnings)
     names: set[str] = set()
-    for record in _RECORD_OBJECTS.decode(members["records"]):
+    for record in _RECORD_OBJECTS.decode(members_of(("records",)).decode(body).records):
         names.update(record)
-    _unknown(names, RecordIn.__struct_fields__, "records[].", warnings)
+    note_unknown(names, RecordIn.__struct_fields__, "records[].", warnings)
     return read, warnings
 
 
@@ -476,6 +475,8 @@ def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[
         read = _read_hidden(lambda part: decode(_MANY, part, limits, warnings, depth=depth, checked=True), body)
     except UnicodeDecodeError as error:
         raise invalid("names of topics and node must not hold lone surrogates", "topics") from error
+    if b"\\u" not in body:
+        return {name: bytes(raw) for name, raw in read.topics.items()}, read.node
     return {name: _show(bytes(raw)) for name, raw in read.topics.items()}, read.node
 
 
@@ -559,4 +560,4 @@ def decode_text_lines(body: bytes, limits: Limits) -> list[bytes]:
 def check_names(query: dict[str, Any], known: frozenset[str], warnings: list[str]) -> None:
     """Say which query parameters are unknown."""
     if query.keys() - known:
-        _unknown(set(query), tuple(known), "", warnings)
+        note_unknown(set(query), tuple(known), "", warnings)

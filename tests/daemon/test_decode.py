@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.errors import Code, Refused
 from engine.limits import Limits
 from topics_daemon.decode import (
+    decode,
     decode_many,
     decode_ndjson,
     decode_text_lines,
@@ -23,6 +24,8 @@ from topics_daemon.decode import (
     read_publish,
     write_of,
 )
+from topics_daemon.routes.asked import READ
+from topics_daemon.unknown import NAMES_MAX, WARNINGS_MAX
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -308,3 +311,37 @@ def test_a_world_of_escapes_costs_little() -> None:
     assert time.thread_time() - before < 0.7
     with pytest.raises(Refused):
         decode_write(body.replace(b'"}]', rb'","tag":"\ud83d\ude00"}]'), LIMITS)
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
+ODD = st.text('[]{}"\\,:\n', max_size=6)
+
+
+@given(st.recursive(ODD, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ODD, inner, max_size=4)))
+def test_depth_is_measured_exactly_whatever_strings_hold(value: Any) -> None:
+    depth, text = _depth(value), json.dumps(value).encode()
+    assert not is_deeper(text, depth)
+    assert not depth or is_deeper(text, depth - 1)
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_of_a_world_of_unknown_fields_only_the_first_are_looked_at(write: bool) -> None:
+    fields = b"".join(b',"f%d":1' % number for number in range(2 * NAMES_MAX)) + b',"a":1}'
+    if write:
+        warnings = decode_write(b'{"records":[{"data":1}]' + fields, LIMITS).warnings or []
+    else:
+        warnings = []
+        decode(READ, b'{"limit":5' + fields, LIMITS, warnings)
+    assert len(warnings) == WARNINGS_MAX
+    assert all(warning.startswith("unknown field f") for warning in warnings)
+    with pytest.raises(Refused):
+        decode_write(b'{"records":[{"data":1}]' + fields[:-1], LIMITS)  # what comes after them is judged all the same
+
+
+def test_an_unknown_field_behind_one_that_comes_again_and_again_is_told() -> None:
+    body = b'{"records":[{"data":1}]' + b',"node":"n"' * 2 * NAMES_MAX + b',"a":1}'
+    assert decode_write(body, LIMITS).warnings == ["unknown field a"]
