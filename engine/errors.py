@@ -247,6 +247,11 @@ def cold_unavailable() -> Unavailable:
     return Unavailable(Code.COLD_UNAVAILABLE, "the cold tier does not answer in time; try again")
 
 
+def log_failed(why: object) -> Unavailable:
+    """The 503 of what needs a log that takes no writes any more."""
+    return Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({why}); restart the daemon")
+
+
 def outcome_unknown(why: str) -> Unavailable:
     """The 503 of a write that may or may not be there after a restart."""
     return Unavailable(

@@ -28,12 +28,16 @@ class OpenMode(Enum):
     """Read and write; the file must not exist yet."""
 
 
+INODES_MANY: Final = 1 << 62
+
+
 class Space(NamedTuple):
     """What is left on the file system of a root."""
 
     bytes_free: int
     bytes_total: int
     inodes_free: int
+    """`INODES_MANY` where the file system makes them as they are needed."""
 
 
 class Fs(Protocol):
@@ -264,7 +268,9 @@ class OsFs:
 
     def space(self) -> Space:
         now = os.fstatvfs(self._root)
-        return Space(now.f_bavail * now.f_frsize, now.f_blocks * now.f_frsize, now.f_favail or now.f_ffree)
+        # btrfs says that it has none at all: it makes them as they are needed.
+        inodes = (now.f_favail or now.f_ffree) if now.f_files else INODES_MANY
+        return Space(now.f_bavail * now.f_frsize, now.f_blocks * now.f_frsize, inodes)
 
     def boot_id(self) -> str:
         try:
@@ -286,6 +292,30 @@ class OsFs:
         return kinds[-1] if kinds else ""
 
 
+def create(fs: Fs, path: str) -> int:
+    """Open a file that must not be there yet; where the file system has run out of inodes, the error says so."""
+    try:
+        return fs.open(path, OpenMode.CREATE)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            space = fs.space()
+            if space.inodes_free == 0:
+                said = f"the file system has no inodes left ({space.bytes_free} bytes are free)"
+                raise OSError(errno.ENOSPC, said, path) from error
+        raise
+
+
+def remedy(error: OSError) -> str:
+    """What helps against an error of the disk that has kept something from being written, in a few words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there" if "inodes" not in str(error.strerror) else "remove files there"
+    if error.errno == errno.EROFS:
+        return "mount it for writing (dmesg says why it is not)"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "look whose it is, and what its mode allows"
+    return "look at the disk (dmesg)"
+
+
 def write_whole(fs: Fs, handle: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
     """Write all of `buffers` at `offset`, completing short writes; any error is the caller's to judge."""
     pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -302,7 +332,7 @@ def write_whole(fs: Fs, handle: int, buffers: Sequence[bytes | memoryview], offs
 
 def write_new(fs: Fs, path: str, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file that is not there, and sync what it holds; not its name."""
-    handle = fs.open(path, OpenMode.CREATE)
+    handle = create(fs, path)
     try:
         offset = 0
         for piece in pieces:

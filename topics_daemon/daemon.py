@@ -501,6 +501,7 @@ class Daemon:
         self.bug(error)
 
     die: Any = sys.exit
+    _read_only_told = False
 
     def _tick(self) -> None:
         """The coarse timer: deadlines of connections, heartbeats, sessions, engine time."""
@@ -512,7 +513,6 @@ class Daemon:
         self.pump.beat(now)
         self.sessions.collect(now)
         if self.core is not None:
-            was = self.core.read_only
             self._turns_to_chore = 0
             self._advance()
             if self.core.damage.said:
@@ -520,8 +520,9 @@ class Daemon:
                 for line in said:
                     self.log.error("damage", said=line)
             self._tell_leftovers(self.core)
-            if self.core.read_only is not None and was is None:
-                self.log.error("read only", why=self.core.read_only)
+            if self.core.read_only is not None and not self._read_only_told:
+                self._read_only_told = True
+                self.log.error("read only", why=self.core.read_only, means="no writes until a restart; reads go on")
             self.exports.look()
             self.handovers.look()
             self.look_at_checkpoints()

@@ -90,6 +90,7 @@ METERS: Final[tuple[Meter, ...]] = (
     Meter("topics_wal_sync_seconds", "histogram", "Time from the beginning of a sync to its result."),
     _gauge("wal_queue_bytes", "Bytes of the log that are not synced yet."),
     _gauge("wal_read_only", "Whether (part of) the store takes no writes, because its log failed."),
+    _gauge("wal_full", "Whether the log finds no space for its next file: writes get 507 once this one is full."),
     _gauge("checkpoint_seconds", "How long the last checkpoint since the start took; 0 before it."),
     _gauge("checkpoint_age_seconds", "Time since the last checkpoint, or since the start while there was none."),
     _gauge("checkpoint_uncovered_bytes", "Bytes of the log that no checkpoint holds yet."),
@@ -97,6 +98,7 @@ METERS: Final[tuple[Meter, ...]] = (
     _counter("checkpoint_failures_total", "Checkpoints that failed."),
     _counter("files_left_total", "Files that could not be removed; the next start tries again."),
     _gauge("disk_free_bytes", "Free bytes of the data directory's file system."),
+    _gauge("disk_free_inodes", "Files that can still be made there; 2^62 where they are made as they are needed."),
     _gauge("disk_bytes", "Bytes of the files in the data directory.", "kind"),
     _gauge("cache_bytes", "Bytes of records held in memory."),
     _gauge("damage_ranges", "Ranges of records that are known to be lost to corruption."),
@@ -382,6 +384,7 @@ def _put_log(page: _Page, core: Core) -> None:
     page.put("topics_wal_rotations_total", wal.rotations)
     page.put("topics_wal_queue_bytes", core.wal.unsynced_bytes)
     page.put("topics_wal_read_only", int(core.read_only is not None))
+    page.put("topics_wal_full", int(any(shard.full is not None for shard in wal.shards)))
     page.put("topics_disk_bytes", wal.bytes_allocated, kind="wal")
 
 
@@ -452,7 +455,9 @@ def _put_process(page: _Page, daemon: Daemon) -> None:
         page.put("process_resident_memory_bytes", int(resident) * _PAGE)
         page.put("process_open_fds", len(os.listdir("/proc/self/fd")) - 1)
         if daemon.core is not None:
-            page.put("topics_disk_free_bytes", daemon.core.fs.space().bytes_free)
+            space = daemon.core.fs.space()
+            page.put("topics_disk_free_bytes", space.bytes_free)
+            page.put("topics_disk_free_inodes", space.inodes_free)
     except OSError:
         # A sandbox without /proc: the rest is worth telling all the same.
         pass

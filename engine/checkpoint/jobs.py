@@ -26,7 +26,7 @@ from engine.formats.snapshot import (
     encode_sections,
     snapshot_path,
 )
-from engine.fs import Fs, OpenMode, write_whole
+from engine.fs import Fs, create, write_whole
 from engine.segment.build import Built, Run, build
 from engine.segment.reader import DamagedSegment
 from engine.segment.segment import TOPICS_DIR, Segment
@@ -323,7 +323,7 @@ class SnapshotJob:
         temporary = path + TMP_SUFFIX
         if fs.exists(temporary):
             fs.unlink(temporary)
-        handle = fs.open(temporary, OpenMode.CREATE)
+        handle = create(fs, temporary)
         self._made.append(temporary)
         try:
             written, offset, waiting = xxh3_64(), 0, b""

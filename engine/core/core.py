@@ -35,7 +35,7 @@ from engine.core.routers import Routers
 from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
-from engine.errors import Code, Refused, StoreIOError, Unavailable, topic_not_found
+from engine.errors import Code, Refused, StoreIOError, log_failed, topic_not_found
 from engine.formats.append import encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import APPEND, FrameType
@@ -496,10 +496,7 @@ class Core(Reads):
     @property
     def read_only(self) -> str | None:
         """Why (part of) the store takes no writes, or None."""
-        for shard in self.wal.shards:
-            if shard.failed is not None:
-                return str(shard.failed)
-        return None
+        return None if (failure := self.wal.failure) is None else str(failure)
 
     @property
     def busy(self) -> bool:
@@ -553,7 +550,7 @@ class Core(Reads):
             raise shutting_down()
         failed = self.wal.shards[shard].failed
         if failed is not None:
-            raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({failed}); restart the daemon")
+            raise log_failed(failed)
         if slot is not None and slot.moved is not None:
             raise elsewhere(slot.name, slot.moved)
 

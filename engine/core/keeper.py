@@ -35,7 +35,7 @@ from engine.core.mover import Mover
 from engine.core.sealing import Sealing, deleted_rows
 from engine.core.slot import Slot
 from engine.core.ticket import Ticket
-from engine.errors import Code, Unavailable
+from engine.errors import Code, Unavailable, log_failed
 from engine.formats.snapshot import Globals, ShardCut, snapshot_path
 from engine.fs import Fs
 from engine.limits import EngineSettings
@@ -317,7 +317,8 @@ class Keeper:
         self._pause_ms = min(2 * self._pause_ms, RETRY_MS_MAX)
         answering, self._answering = self._answering, []
         for ticket in answering:
-            ticket.fail(Unavailable(Code.NOT_READY, f"the checkpoint failed ({error}); it is tried again"))
+            again = Unavailable(Code.NOT_READY, f"the checkpoint failed ({error}); it is tried again")
+            ticket.fail(again if (why := self._wal.failure) is None else log_failed(why))
 
     def _release(self) -> None:
         """Let go of everything that one checkpoint has held."""
@@ -358,7 +359,7 @@ class Keeper:
 
     def _land(self) -> bool:
         """Let no copies be on their way when topics begin to be taken down; whether that is so."""
-        if any(shard.failed is not None for shard in self._wal.shards):
+        if self._wal.failure is not None:
             self._fail(OSError("the log takes no writes"), self._began_ms)
             return False
         if not self._forwards.hold():
@@ -462,7 +463,7 @@ class Keeper:
     def _is_synced(self) -> bool:
         """Hand the last job out once the log is on disk as far as it was taken down."""
         shards = self._wal.shards
-        if any(shard.failed is not None for shard in shards):
+        if self._wal.failure is not None:
             self._fail(OSError("the log takes no writes"), self._began_ms)
             return False
         waiting = False

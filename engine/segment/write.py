@@ -15,7 +15,7 @@ from xxhash import xxh3_64
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.formats.segment import CHECK_LEN, PIECE_ALIGN, SegmentInfo, pack_deletes, parse_check
 from engine.formats.snapshot import META_DIR, tails_path
-from engine.fs import Fs, OpenMode, write_whole
+from engine.fs import Fs, create, write_whole
 from engine.segment.build import Buffer, Built
 from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
 
@@ -120,7 +120,7 @@ def _header(kind: FileKind, run: int, store_id: bytes, id_: int, first: int, now
 
 def _write_file(fs: Fs, path: str, buffers: Sequence[Buffer], made: list[str]) -> None:
     """Write a new file, sync it, and read it back; its directory entry is the caller's to sync."""
-    handle = fs.open(path, OpenMode.CREATE)
+    handle = create(fs, path)
     made.append(path)
     try:
         write_whole(fs, handle, [flat_of(buffer) for buffer in buffers], 0)
@@ -160,7 +160,7 @@ class TailsWriter:
         if not fs.exists(META_DIR):
             fs.mkdir(META_DIR)
             fs.fsync_dir("")
-        self._handle: int | None = fs.open(self.path, OpenMode.CREATE)
+        self._handle: int | None = create(fs, self.path)
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._digest = xxh3_64()

@@ -26,7 +26,7 @@ from xxhash import xxh3_64
 from engine.errors import StoreIOError
 from engine.formats.frame import align_block
 from engine.formats.manifest import MANIFEST_PATH, Manifest, ShardEntry, encode_meta
-from engine.fs import Fs, OpenMode, replace_file, write_whole
+from engine.fs import Fs, OpenMode, create, remedy, replace_file, write_whole
 from engine.limits import EngineSettings
 from engine.store.init import QUARANTINE_DIR, Identity, add_shard, entry_of
 from engine.store.leftovers import Leftovers, set_aside, worth_a_look
@@ -89,7 +89,8 @@ class Execution:
             if manifest != self._identity.manifest:
                 replace_file(self._fs, MANIFEST_PATH, encode_meta(manifest))
         except OSError as error:
-            raise StoreIOError(f"recovery could not be finished: {error}; nothing counts as done") from error
+            said = f"recovery could not be finished: {error}; nothing counts as done: {remedy(error)}, then start again"
+            raise StoreIOError(said) from error
         self._clean_up([shard.files for shard in shards])
         set_aside(self._fs, self._start, self._attempt)
         self._remove_leftovers(fresh_runs)
@@ -112,7 +113,7 @@ class Execution:
             self._fs.fsync_dir("")
         if self._fs.exists(temporary):
             self._fs.unlink(temporary)
-        handle = self._fs.open(temporary, OpenMode.CREATE)
+        handle = create(self._fs, temporary)
         try:
             offset = 0
             for chunk in _stream(self._fs, walk.pieces, cut.first_lsn, cut.end_lsn):

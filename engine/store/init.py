@@ -35,7 +35,7 @@ from engine.formats.manifest import (
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, parse_snapshot_name, parse_tails_name
-from engine.fs import Fs, OpenMode, replace_file
+from engine.fs import Fs, OpenMode, remedy, replace_file
 from engine.limits import EngineSettings
 from engine.segment.segment import TOPICS_DIR
 from engine.store.verdicts import Stop
@@ -162,7 +162,9 @@ def _make(fs: Fs, clock: Clock, settings: EngineSettings, pid: int) -> StoreInfo
         store = StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=now_ms)
         replace_file(fs, STORE_PATH, encode_meta(store))
     except OSError as error:
-        raise StoreIOError(f"a new store could not be made: {error}; free space, or use another directory") from error
+        raise StoreIOError(
+            f"a new store could not be made: {error}; {remedy(error)}, or use another directory"
+        ) from error
     return store
 
 

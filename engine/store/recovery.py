@@ -27,7 +27,7 @@ from engine.clock import Clock
 from engine.errors import StoreIOError, StoreOutlived
 from engine.formats.frame import FrameHeader, seed_of
 from engine.formats.manifest import MANIFEST_PATH, LockState
-from engine.fs import Fs, replace_file
+from engine.fs import Fs, remedy, replace_file
 from engine.limits import EngineSettings
 from engine.segment.reader import SegmentFiles
 from engine.store.execute import Execution
@@ -293,7 +293,7 @@ class OpenedStore:
         try:
             write_lock(self.fs, LockState.RUNNING, self._pid, now_ms, self.starts)
         except OSError as error:
-            raise StoreIOError(f"LOCK could not be written: {error}") from error
+            raise StoreIOError(f"LOCK could not be written: {error}; {remedy(error)}, then start again") from error
         self._live = True
 
     def stop(self, clean: bool = True) -> bool:

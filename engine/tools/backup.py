@@ -18,7 +18,7 @@ from engine.checkpoint.pin import read_manifest
 from engine.errors import StoreDamaged
 from engine.formats.export import MANIFEST_NAME, ExportFile, ExportManifest
 from engine.formats.manifest import encode_meta
-from engine.fs import Fs, OpenMode, replace_file, write_whole
+from engine.fs import Fs, OpenMode, create, replace_file, write_whole
 
 _COPY: Final = 1 << 20
 
@@ -70,7 +70,7 @@ def _copy(source: Fs, target: Fs, file: ExportFile, moved: Callable[[int], None]
     digest, offset = xxh3_128(), 0
     reading = source.open(file.path, OpenMode.READ)
     try:
-        writing = target.open(file.path, OpenMode.CREATE)
+        writing = create(target, file.path)
         try:
             while offset < file.bytes and (part := source.pread(reading, min(_COPY, file.bytes - offset), offset)):
                 digest.update(part)

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from engine.formats.frame import align_block
 from engine.formats.header import FORMAT_VERSION, FileHeader, FileKind, pack_file_header
 from engine.formats.manifest import MANIFEST_PATH
-from engine.fs import Fs, OpenMode, replace_file, write_whole
+from engine.fs import Fs, OpenMode, create, replace_file, write_whole
 from engine.wal.chain import DATA_START, TMP_SUFFIX, LogFile, shard_dir
 
 RETRY_MS: Final = 1000
@@ -78,10 +78,7 @@ def begin_log_file(fs: Fs, log: LogFile, store_id: bytes, created_ms: int) -> in
     temporary = log.path + TMP_SUFFIX
     if fs.exists(temporary):
         fs.unlink(temporary)
-    try:
-        handle = fs.open(temporary, OpenMode.CREATE)
-    except OSError as error:
-        raise _explained(fs, error, f"creating {temporary}") from error
+    handle = create(fs, temporary)
     try:
         fs.allocate(handle, 0, log.size)
         write_whole(fs, handle, (file_header(log, store_id, created_ms),), 0)
@@ -125,20 +122,6 @@ def check_space(fs: Fs, wanted: int, reserve_bytes: int) -> None:
             errno.ENOSPC,
             f"{space.bytes_free} bytes are free; the next log file takes {wanted} and {reserve} must stay free",
         )
-
-
-def _explained(fs: Fs, error: OSError, doing: str) -> OSError:
-    """The same error, which says so if it is inodes that have run out."""
-    if error.errno == errno.ENOSPC:
-        try:
-            space = fs.space()
-        except OSError:
-            return error
-        if space.inodes_free == 0:
-            return OSError(
-                errno.ENOSPC, f"the file system has no inodes left ({space.bytes_free} bytes are free), {doing}"
-            )
-    return error
 
 
 class Prepare:

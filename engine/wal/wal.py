@@ -106,6 +106,11 @@ class Wal:
         self._look = True
         return False
 
+    @property
+    def failure(self) -> OSError | None:
+        """Why (part of) the log takes no writes any more, or None."""
+        return next((shard.failed for shard in self.shards if shard.failed is not None), None)
+
     def full(self, shard: int) -> OSError | None:
         """Why there is no space for what found no room; None while it may still come. It is tried again meanwhile."""
         state = self.shards[shard]

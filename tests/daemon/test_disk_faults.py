@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +51,11 @@ def test_F10_after_a_failed_sync_writes_are_503_reads_go_on_and_ready_says_why(t
         ready = daemon.ask(request("GET", "/v0/ready"))
         assert (ready.status, ready.code) == (503, "read_only")
         assert "sync failed" in daemon.log
+        until(lambda: '"event": "read only"' in daemon.log)
+        assert daemon.log.count('"event": "read only"') == 1
+        checkpoint = daemon.ask(request("POST", "/v0/admin/checkpoint"))
+        assert (checkpoint.status, checkpoint.code) == (503, "read_only"), "trying again helps nobody"
+        assert "restart the daemon" in checkpoint.json["error"]["message"]
         daemon.stop()
     with faulty(tmp_path) as (daemon, _):
         assert records_of(daemon.read("t"))[0] == 1

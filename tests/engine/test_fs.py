@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 
 import pytest
 
-from engine.fs import OpenMode, OsFs, write_whole
+from engine.fs import INODES_MANY, OpenMode, OsFs, create, remedy, write_whole
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
@@ -41,6 +42,27 @@ def test_a_pipe_or_a_directory_of_a_files_name_is_an_error_and_waited_for_by_nob
     for name in ("pipe", "directory"):
         with pytest.raises(OSError, match=r"no regular file|Is a directory"):
             fs.open(name, mode)
+    fs.shut()
+
+
+def test_F22_missing_inodes_are_called_so_and_only_where_there_is_an_end_of_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="no inodes left") as raised:
+        create(FakeDisk(inodes=0), "file")
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, "file")
+    assert remedy(raised.value) == "remove files there"
+    disk = FakeDisk(capacity=0)
+    handle = create(disk, "file")
+    with pytest.raises(OSError, match="No space left") as raised:
+        write_whole(disk, handle, (b"x",), 0)
+    assert remedy(raised.value) == "free some space there"
+    fs = OsFs(str(tmp_path))
+    now = os.statvfs(tmp_path)
+    assert fs.space().inodes_free <= now.f_files
+    bare = os.statvfs_result((*now[:5], 0, 0, 0, *now[8:]))
+    monkeypatch.setattr(os, "fstatvfs", lambda _: bare)
+    assert fs.space().inodes_free == INODES_MANY
     fs.shut()
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,40 @@ def test_F20_F21_a_full_file_system_gets_507_deletes_work_and_writing_resumes(
     daemon = start(daemons, small_disk / "data", tmp_path / "s")
     state = ask(daemon, "GET", "/v0/topics/t")[1]
     assert (state["head_seq"], state["earliest_seq"]) == (head, 3)
+
+
+def test_F22_without_inodes_every_answer_says_so_and_writing_resumes(
+    small_disk: Path, tmp_path: Path, daemons: list[Daemon]
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=300m,nr_inodes=40", str(small_disk)], check=True)
+    daemon = start(daemons, small_disk / "data", tmp_path / "s")
+    assert write(daemon, "t", 3)[0] == 201
+    made = 0
+    with suppress(OSError):
+        while True:
+            (small_disk / f"ballast-{made}").touch()
+            made += 1
+    status, answer = ask(daemon, "POST", "/v0/admin/checkpoint")
+    assert status == 503
+    assert "no inodes left" in answer["error"]["message"]
+    statuses: list[int] = []
+    while not statuses or (statuses[-1] == 200 and len(statuses) < 400):
+        status, answer = write(daemon, "t", 100, 8000)
+        statuses.append(status)
+    assert statuses[-1] == 507, f"never full: {statuses[-5:]}"
+    assert "no inodes left" in answer["error"]["message"]
+    read = ask(daemon, "GET", "/v0/topics/t")[1]["count"]
+    assert ask(daemon, "POST", "/v0/topics/t/delete", {"before_seq": 3})[1]["deleted"] == 2
+    daemon.kill()
+    second = Daemon(str(small_disk / "data"), str(tmp_path / "s2"))
+    daemons.append(second)
+    assert second.process.wait(20) == 74, "recovery needs a file"
+    for number in range(made):
+        (small_disk / f"ballast-{number}").unlink()
+    daemon = start(daemons, small_disk / "data", tmp_path / "s3")
+    assert ask(daemon, "GET", "/v0/topics/t")[1]["count"] == read - 2
+    assert ask(daemon, "POST", "/v0/admin/checkpoint")[0] == 200
+    until(lambda: write(daemon, "t", 20, 8000)[0] == 200)
 
 
 def test_F10_a_failed_sync_in_the_daemon_makes_it_read_only_with_reads_served(

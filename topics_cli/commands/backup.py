@@ -9,6 +9,7 @@ from topics_cli import exits
 from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
+from topics_cli.filled import check_empty, unfinished
 from topics_cli.findings import Sheet, show_size
 from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
@@ -18,7 +19,7 @@ from topics_cli.session import Session, check_name
 
 def backup(session: Session, values: dict[str, Any]) -> int:
     """Copy what a daemon (or a stopped store) holds now, verified, into an empty directory."""
-    target = _target(values["to"])
+    target = _target(values["to"], "manifest.json")
     asked: dict[str, Any] = {}
     if values["topic"]:
         asked["topics"] = [check_name(name) for name in values["topic"]]
@@ -37,11 +38,10 @@ def backup(session: Session, values: dict[str, Any]) -> int:
     return exits.DONE
 
 
-def _target(target: str | None) -> str:
+def _target(target: str | None, last: str) -> str:
     if target is None:
         raise usage("where to?", "say --to DIR, a directory that is empty or not there yet")
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Failure(f"{target} is not empty", "not_empty", "give an empty directory, or one that is not there yet")
+    check_empty(target, last)
     return target
 
 
@@ -58,8 +58,7 @@ def _copied(session: Session, source: str, target: str, cold: str | None) -> Any
     except StoreError as error:
         raise Failure(str(error), "store_damaged", "`topics fsck` says more", exits.DAMAGE) from error
     except OSError as error:
-        what = f"{error.strerror} ({error.filename or target})"
-        raise Failure(what, "io_error", f"what is in {target} is no backup") from error
+        raise unfinished(error, target, "backup") from error
     finally:
         progress.end()
         old.shut()
@@ -68,7 +67,7 @@ def _copied(session: Session, source: str, target: str, cold: str | None) -> Any
 
 def restore(session: Session, values: dict[str, Any]) -> int:
     """Make a store of a backup, in an empty directory; nothing that its manifest does not vouch for gets in."""
-    source, target = values["src"], _target(values["to"])
+    source, target = values["src"], _target(values["to"], "STORE")
     if not os.path.isdir(source):
         raise Failure(f"{source} is no directory", "not_found", "give the directory of a backup")
     names = _names_in(source)
@@ -81,7 +80,7 @@ def restore(session: Session, values: dict[str, Any]) -> int:
 
     sheet = Sheet(session)
     progress = Progress(session, f"{source}  verifying")
-    fs = ReadOnlyFs(source)
+    fs, writing = ReadOnlyFs(source), None
     try:
         verify(fs, names, progress.heard)
         topics = frozenset(check_name(name) for name in values["topic"])
@@ -96,7 +95,7 @@ def restore(session: Session, values: dict[str, Any]) -> int:
             what = "the backup was damaged before it was listed"
             raise Failure(what, "store_damaged", "`topics recover` saves what is left of it", exits.DAMAGE)
         if not values["dry_run"]:
-            new = OsFs(target, create=True)
+            writing, new = target, OsFs(target, create=True)
             try:
                 recovery.write(new)
             finally:
@@ -104,8 +103,7 @@ def restore(session: Session, values: dict[str, Any]) -> int:
     except StoreError as error:
         raise Failure(str(error), "store_damaged", "nothing was written", exits.DAMAGE) from error
     except OSError as error:
-        what = f"{error.strerror} ({error.filename or target})"
-        raise Failure(what, "io_error", f"what is in {target} is no store") from error
+        raise unfinished(error, writing, "store") from error
     finally:
         progress.end()
         fs.shut()

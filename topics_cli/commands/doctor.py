@@ -32,6 +32,7 @@ from topics_cli.where import Where
 WELL, WARNING, WRONG, SKIPPED = "ok", "warning", "wrong", "skipped"
 FREE_WARN_BYTES: Final = 2 << 30
 FREE_WRONG_BYTES: Final = 256 << 20
+FREE_WRONG_INODES: Final = 1000
 SYNC_WARN_S: Final = 0.05
 LAG_WARN_S: Final = 0.25
 CLOCK_WARN_S: Final = 2.0
@@ -162,6 +163,12 @@ def _disk(now: Reading) -> Check:
     text = f"{brief_size(int(free))} free"
     fix = "free space, cap topics (topics set T cap_bytes=…), or move the data directory"
     verdict = WRONG if free < FREE_WRONG_BYTES else WARNING if free < FREE_WARN_BYTES else WELL
+    if now.has("topics_disk_free_inodes") and now.sum("topics_disk_free_inodes") < FREE_WRONG_INODES:
+        text += f", and {counted(int(now.sum('topics_disk_free_inodes')), 'inode')}"
+        fix, verdict = "remove files there (df -i says how many inodes there are), or move the data directory", WRONG
+    if now.sum("topics_wal_full"):
+        text += ": the log finds no space, and writes are refused (507) until there is some"
+        verdict = WRONG
     return Check("disk", verdict, text, "" if verdict is WELL else fix)
 
 

@@ -10,6 +10,7 @@ from topics_cli import exits
 from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
+from topics_cli.filled import check_empty, unfinished
 from topics_cli.findings import Sheet, show_size
 from topics_cli.progress import Progress
 from topics_cli.screen import counted
@@ -42,11 +43,7 @@ def _check_target(source: str, target: str) -> None:
     real, old = os.path.realpath(target), os.path.realpath(source)
     if real == old or real.startswith(old + "/") or old.startswith(real + "/"):
         raise Failure(f"{target} is not beside {source}", "invalid_request", "a store is never saved in place")
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        hint = "give an empty directory, or one that is not there yet"
-        if os.path.isdir(f"{target}/wal") and not os.path.exists(f"{target}/STORE"):
-            hint = "it holds what a recovery that did not end has left: remove it, or give another one"
-        raise Failure(f"{target} is not empty", "not_empty", hint)
+    check_empty(target, "STORE")
 
 
 def _recover(session: Session, source: str, target: str | None, values: dict[str, Any]) -> int:
@@ -72,11 +69,12 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
     topics = frozenset(check_name(name) for name in values["topic"])
     store = without_tier(fs) if values["cold_lost"] else with_tier(fs, values["cold"])
     recovery = Recovery(store, OsClock(), found, heard, topics=topics, keep_doubtful=values["keep_doubtful"])
+    writing = None
     try:
         report = recovery.read()
         report.source, report.target = source, target or ""
         if target is not None and not values["dry_run"]:
-            new = OsFs(target, create=True)
+            writing, new = target, OsFs(target, create=True)
             try:
                 _write(recovery, report, new)
             finally:
@@ -87,10 +85,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
             hint += "; mount the cold tier or say where it is with --cold DIR, or give it up for good with --cold-lost"
         raise Failure(without_advice(str(error)), "store_damaged", hint, exits.FAILED) from error
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        raise Failure(
-            f"{error.strerror}{where}", "io_error", f"what is in {target} is no store", exits.FAILED
-        ) from error
+        raise unfinished(error, writing, "store") from error
     finally:
         progress.end()
         fs.shut()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from engine.errors import Code, Unavailable
+from engine.errors import Code, Unavailable, log_failed
 from engine.version import VERSION
 from topics_daemon.answers import json_answer
 from topics_daemon.head import Head
@@ -33,7 +33,7 @@ def ready(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
         raise daemon.not_ready()
     why = core.read_only
     if why is not None:
-        raise Unavailable(Code.READ_ONLY, f"the write-ahead log failed ({why}); restart the daemon")
+        raise log_failed(why)
     if core.commit.stalled:
         raise Unavailable(Code.NOT_READY, "the disk has not answered a sync in time", {"replay_progress": 1.0})
     caller = head.caller
