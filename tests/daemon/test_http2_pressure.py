@@ -24,6 +24,8 @@ _WIDE: Final = (2**31 - 65_536).to_bytes(4, "big")
 HELLO: Final = PREFACE + frame(SETTINGS, 0, 0, b"\0\4" + _WIDE) + frame(WINDOW, 0, 0, _WIDE)
 """The first words of a peer whose windows are open for good."""
 ONE: Final = b'{"records":[{"data":1}]}'
+INSISTING: Final = b'{"records":[{"data":1}],"disable_backpressure":true}'
+"""A write that is refused by the cap alone: where tests get a tenth of a processor, these press the daemon."""
 
 
 def write_heads(path: str) -> bytes:
@@ -50,7 +52,7 @@ def test_writes_of_a_connection_are_done_in_their_order_and_none_is_refused_for_
         running.write("t", 0)
         connections = [Answers(running) for _ in range(20)]
         for answers in connections:
-            answers.sock.sendall(HELLO + writes(heads, ONE, 1, 300))
+            answers.sock.sendall(HELLO + writes(heads, INSISTING, 1, 300))
         for answers in connections[::2]:
             answers.sock.shutdown(socket.SHUT_WR)
         seqs: list[int] = []

@@ -167,7 +167,7 @@ def test_one_topic_of_low_priority_is_delivered_beside_a_hundred_hot_ones(daemon
 
 def test_many_connections_that_pipeline_share_what_may_be_in_flight_and_nobody_is_refused() -> None:
     """The cap is for requests that wait for nobody; those behind others on their connection wait there."""
-    body = post("/v0/topics/t", {"records": [{"data": 1}]})
+    body = post("/v0/topics/t", {"records": [{"data": 1}], "disable_backpressure": True})
     with daemon_process("--max-inflight-per-key", "100") as running:
         running.write("t", 0)
         wires = [running.wire() for _ in range(40)]
@@ -187,7 +187,7 @@ def test_many_connections_that_pipeline_share_what_may_be_in_flight_and_nobody_i
 
 def test_many_sockets_that_send_much_at_once_share_it_too_and_leave_room_for_others() -> None:
     """Half of the room is for who waits for nobody; sockets used to take it all, and everybody of the key got 429."""
-    publish = frame('{"op":"publish","topic":"t","records":[{"data":1}]}')
+    publish = frame('{"op":"publish","topic":"t","records":[{"data":1}],"disable_backpressure":true}')
     with daemon_process("--max-inflight-per-key", "100") as running:
         running.write("t", 0)
         sockets = [Raw(running) for _ in range(20)]
