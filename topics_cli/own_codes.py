@@ -25,6 +25,10 @@ OWN: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "topic_exists": ((exits.FAILED,), "the topic is there, and --must-be-new was given"),
     "router_exists": ((exits.FAILED,), "the router is there, and --must-be-new was given"),
     "no_input": ((exits.FAILED,), "a file of input, or standard input, cannot be read"),
+    "invalid_record": (
+        (exits.FAILED,),
+        "write: a line is not JSON, no record, or lacks what --key-from or --tag-from take",
+    ),
     "bad_input": ((exits.FAILED,), "a line of input is neither a seq nor a claimed job"),
     "bad_framing": ((exits.FAILED,), "the input does not keep to its framing, or ends inside a record"),
     "output_failed": ((exits.FAILED,), "the output cannot be written"),

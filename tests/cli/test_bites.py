@@ -225,7 +225,7 @@ BITES = [
          "topics create $T --type queue >/dev/null; seq 2 | topics write $T -q; while job=$(topics claim $T); do "
          "echo \"$job\" | jq -r .data; echo \"$job\" | topics ack $T - >/dev/null; done; echo $?", "$T 1-2\n1\n2\n0\n"),
     Bite("never a question without a terminal", "topics write $T x -q; topics drop $T </dev/null; echo $?; topics tail $T",
-         "$T 1-1\n$T\tdropped: 1 record, 3 bytes\n0\n", "…does not exist…", 1),
+         "$T 1-1\n$T\tdropped: 1 record, 3 bytes\n0\n", "…does not exist", 1),
     Bite("write goes on over a restart of the daemon, each line once",
          "serve() { topics serve --data-dir d --socket $PWD/s --port none >/dev/null 2>&1 & d=$!; }; export "
          "TOPICS_SOCKET=$PWD/s; serve; (for n in $(seq 20); do echo $n; sleep 0.1; done) | topics write $T --retry-for 30s "

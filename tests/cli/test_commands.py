@@ -181,11 +181,14 @@ def _given() -> dict[str, set[int | None]]:
     found: dict[str, set[int | None]] = {"usage": {2}, "no_daemon": {69}, "bad_answer": {69}}
     for path in (*ROOT.glob("topics_cli/**/*.py"), *ROOT.glob("topics_lake/*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            place = {"Failure": 1, "LakeError": 1, "Bad": 2, "self._refuse": 1}.get(called)
+            if place is None or not isinstance(node, ast.Call) or len(node.args) <= place:
                 continue
-            if node.func.id in ("Failure", "LakeError") and isinstance(node.args[1], ast.Constant):
+            code = node.args[place]
+            if isinstance(code, ast.Constant):
                 said = ast.unparse(node.args[3]).removeprefix("exits.") if len(node.args) > 3 else ""
-                found.setdefault(str(node.args[1].value), set()).add(getattr(exits, said, None))
+                found.setdefault(str(code.value), set()).add(getattr(exits, said, None))
     return found
 
 
