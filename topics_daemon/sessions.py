@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}", re.ASCII)
 SHAPES_MAX: Final = 1024
 """Distinct options of sessions that are remembered, so that sessions with the same ones share pages."""
+NODES_MAX: Final = 1_000_000
+"""Names of nodes that all sessions together leave out: 250 MB where all are as long as they may be."""
 COLLECT_EVERY_S: Final = 5.0
 """How often expired sessions are looked for, at most."""
 
@@ -124,6 +126,7 @@ class Sessions:
         self._shapes: dict[PageRequest, int] = {}
         self._next_shape_id = 0
         self._next_collect_s = 0.0
+        self._nodes = 0
         self.ttl_ms: int = daemon.config["watch_session_ttl_ms"]
 
     def __len__(self) -> int:
@@ -131,19 +134,27 @@ class Sessions:
 
     def add(self, caller: Caller, places: dict[str, Place], shape: PageRequest, heartbeat_s: float) -> Session:
         """Make a session; raises the 429 of the cap."""
-        maximum: int = self._daemon.config["max_watch_sessions"]
-        if maximum and len(self._by_wid) >= maximum:
+        if self._lack(shape) is not None:
             self.collect(self._daemon.loop.time(), at_once=True)
-            if len(self._by_wid) >= maximum:
+            if (lack := self._lack(shape)) is not None:
+                limit, maximum = lack
                 raise Refused(
                     Code.THROTTLED,
                     "too many watch sessions; close some, or wait for idle ones to expire",
-                    {"limit": "max_watch_sessions", "max": maximum},
+                    {"limit": limit, "max": maximum},
                 )
+        self._nodes += len(shape.nodes)
         wid = "wid_" + secrets.token_urlsafe(16)
         now = self._daemon.loop.time()
         session = self._by_wid[wid] = Session(wid, caller, places, shape, self.shape_id(shape), heartbeat_s, now)
         return session
+
+    def _lack(self, shape: PageRequest) -> tuple[str, int] | None:
+        """The bound that one more session would break."""
+        maximum: int = self._daemon.config["max_watch_sessions"]
+        if maximum and len(self._by_wid) >= maximum:
+            return "max_watch_sessions", maximum
+        return ("watch_nodes", NODES_MAX) if self._nodes + len(shape.nodes) > NODES_MAX else None
 
     def shape_id(self, shape: PageRequest) -> int:
         """The same number for the same options: who asks for the same pages shares them."""
@@ -170,4 +181,4 @@ class Sessions:
             wid for wid, session in self._by_wid.items() if session.stream is None and now - session.idle_since > ttl_s
         ]
         for wid in expired:
-            del self._by_wid[wid]
+            self._nodes -= len(self._by_wid.pop(wid).shape.nodes)

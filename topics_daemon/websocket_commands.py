@@ -27,6 +27,7 @@ from topics_daemon.decode import check_names, decode, read_members, read_publish
 from topics_daemon.exchange import Exchange, Outlet, Streaming, run
 from topics_daemon.head import Content, Head
 from topics_daemon.keys import Scope
+from topics_daemon.routes.asked import NODES_MAX
 from topics_daemon.routes.watch import PlaceIn, read_places, read_shape
 from topics_daemon.routes.write import submit
 from topics_daemon.sessions import Session
@@ -43,6 +44,7 @@ from topics_daemon.work import WORKER
 from topics_daemon.write_in import PublishIn
 
 if TYPE_CHECKING:
+    from engine.types import PageRequest
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
     from topics_daemon.routes.table import Handler, Route
@@ -295,6 +297,7 @@ class Commands:
         read.limit = read.limit or LIMIT_DEFAULT
         shape = read_shape(read, daemon.limits)
         self._check_room(read.topics)
+        self._check_nodes(shape)
         places, shown = read_places(daemon, socket.caller, read.topics, read.lenient, warnings)
         answer: dict[str, object] = {"topics": shown}
         if alone:
@@ -356,6 +359,13 @@ class Commands:
             )
         if not self._subscriptions and not self._works:
             daemon.pump.check_room(self._socket.caller)
+
+    def _check_nodes(self, shape: PageRequest) -> None:
+        """Raise the 429 of the names that the subscriptions of one socket leave out, each other list counted once."""
+        lists = {shape.nodes, *(one.session.shape.nodes for one in self._subscriptions.values())}
+        if sum(map(len, lists)) > NODES_MAX:
+            detail = {"limit": "watch_nodes", "max": NODES_MAX}
+            raise Refused(Code.THROTTLED, "too many nodes are left out on one socket; open another", detail)
 
     def _unsubscribe(self, request_id: bytes, members: dict[str, Raw]) -> None:
         """Follow topics no longer; nothing of them follows the answer. What is not followed changes nothing."""

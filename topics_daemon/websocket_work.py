@@ -14,9 +14,9 @@ from msgspec import Raw
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from engine.queue.commands import Claim
-from engine.types import parse_match
 from topics_daemon.answers import error_shown
 from topics_daemon.decode import check_holder, decode
+from topics_daemon.routes.asked import match_of
 from topics_daemon.websocket_frames import said
 from topics_daemon.work import WORK_BYTES, Work
 
@@ -63,7 +63,7 @@ def read_work(members: dict[str, Raw], limits: Limits, warnings: list[str]) -> t
         node=check_holder(read.node, limits),
         max=min(work.max, limits.claim),
         lease_ms=work.lease_ms,
-        match=None if read.match is None else parse_match(read.match),
+        match=match_of(read.match, limits),
         max_bytes=WORK_BYTES,
     )
     return check_topic_name(read.topic), claim

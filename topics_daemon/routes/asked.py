@@ -11,7 +11,7 @@ import msgspec
 
 from engine.errors import invalid
 from engine.limits import PAGE_BYTES_DEFAULT, PAGE_RECORDS_DEFAULT, Limits
-from engine.types import U64_MAX, ConfigChanges, PageRequest, parse_match
+from engine.types import U64_MAX, ConfigChanges, Match, PageRequest, parse_match
 from topics_daemon.auth import Caller
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -110,15 +110,27 @@ class StrictReadIn(ReadIn, kw_only=True, forbid_unknown_fields=True):
 READ: Final = msgspec.json.Decoder(StrictReadIn)
 
 
-def nodes_of(node: str | list[str] | None) -> frozenset[str]:
-    """The nodes whose records a reader does not want to see."""
+def nodes_of(node: str | list[str] | None, limits: Limits) -> frozenset[str]:
+    """The nodes whose records a reader does not want to see. Names that no record can have are refused: readers that
+    wait hold them."""
     if node is None:
         return frozenset()
-    if isinstance(node, str):
-        return frozenset((node,))
-    if len(node) > NODES_MAX:
+    found = frozenset((node,) if isinstance(node, str) else node)
+    if len(found) > NODES_MAX:
         raise invalid(f"node may list {NODES_MAX} names", "node")
-    return frozenset(node)
+    if max(map(len, found), default=0) > limits.node_bytes:
+        raise invalid(f"node may hold {limits.node_bytes} bytes", "node")
+    return found
+
+
+def match_of(value: object, limits: Limits, field: str = "match") -> Match | None:
+    """A filter, or None for none; one for longer tags than there may be is refused: readers that wait hold it."""
+    if value is None:
+        return None
+    match = parse_match(value, field)
+    if len(match.value) > limits.tag_bytes:
+        raise invalid(f"{field} may hold a tag of {limits.tag_bytes} bytes", field)
+    return match
 
 
 def page_limit(limit: int | None, limits: Limits) -> int:
@@ -146,8 +158,8 @@ def page_request(read: ReadIn, limits: Limits, *, lines: bool = False) -> PageRe
         from_seq=from_seq,
         limit=page_limit(read.limit, limits),
         max_bytes=page_bytes(read.max_bytes, PAGE_BYTES_DEFAULT, limits),
-        nodes=nodes_of(read.node) if read.node is not None else _EMPTY.nodes,
-        match=None if read.match is None else parse_match(read.match),
+        nodes=nodes_of(read.node, limits) if read.node is not None else _EMPTY.nodes,
+        match=match_of(read.match, limits),
         from_ts=read.from_ts,
         to_seq=read.to_seq,
         include_tags=read.include_tags,

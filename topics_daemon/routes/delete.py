@@ -9,11 +9,12 @@ import msgspec
 from engine.commands import DeleteSelector
 from engine.core import Ticket
 from engine.errors import invalid
-from engine.types import U64_MAX, DeleteResult, parse_match
+from engine.types import U64_MAX, DeleteResult
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
+from topics_daemon.routes.asked import match_of
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -64,7 +65,7 @@ def delete_records(daemon: Daemon, connection: Requester, head: Head, body: byte
             raise invalid(f"seqs must be between 0 and {U64_MAX}", "seqs")
     selector = DeleteSelector(
         before_seq=read.before_seq,
-        match=None if read.match is None else parse_match(read.match),
+        match=match_of(read.match, daemon.limits),
         seqs=None if read.seqs is None else tuple(read.seqs),
     )
     ticket = daemon.engine.delete(head.name, selector)

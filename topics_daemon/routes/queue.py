@@ -22,7 +22,7 @@ from engine.names import check_topic_name
 from engine.queue.commands import CLAIM_BYTES, Ack, Claim, Extend, Nack, check_seqs
 from engine.queue.job import lease_text, parse_leases
 from engine.topic.history import NotCached
-from engine.types import U64_MAX, parse_match
+from engine.types import U64_MAX
 from topics_daemon.answers import json_answer, list_answer, ok_head, respond, warnings_tail
 from topics_daemon.auth import forbidden_name
 from topics_daemon.claimed import claimed_entries, claimed_run
@@ -31,7 +31,7 @@ from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
 from topics_daemon.readers import Asking
-from topics_daemon.routes.asked import in_range, number
+from topics_daemon.routes.asked import in_range, match_of, number
 from topics_daemon.routes.diff import LongPoll
 from topics_daemon.routes.write import DISK_TIMES
 from topics_daemon.work import WORKER
@@ -233,7 +233,7 @@ def _read_claim(daemon: Daemon, head: Head, body: bytes, warnings: list[str]) ->
         node=check_holder(read.node, daemon.limits),
         max=min(read.max, daemon.limits.claim),
         lease_ms=read.lease_ms,
-        match=None if read.match is None else parse_match(read.match),
+        match=match_of(read.match, daemon.limits),
         max_bytes=max_bytes,
     )
     if not warnings:
@@ -406,7 +406,7 @@ def requeue(daemon: Daemon, connection: Requester, head: Head, body: bytes, star
     if read.to is not None:
         head.caller.check(check_topic_name(read.to, "to"))
     selector = DeleteSelector(
-        match=None if read.match is None else parse_match(read.match),
+        match=match_of(read.match, daemon.limits),
         seqs=None if read.seqs is None else tuple(read.seqs),
     )
     plan = plan_requeue(daemon.engine, head.name, selector, read.to)

@@ -11,14 +11,13 @@ from engine.core.forwarded import RouterPut
 from engine.core.routers import RouterState, check_router_name
 from engine.names import is_router_name
 from engine.routers.router import RouterSpec, filter_shown
-from engine.types import parse_match
 from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.gauges import routers_of, shows_router
 from topics_daemon.head import Head
-from topics_daemon.routes.asked import list_cursor, page_size, read_list_cursor
+from topics_daemon.routes.asked import list_cursor, match_of, page_size, read_list_cursor
 from topics_daemon.routes.gone import GoneExchange
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         preserve_node=read.preserve_node,
         preserve_tag=read.preserve_tag,
         create_dest=read.create_dest,
-        filter=None if read.filter is None else parse_match(read.filter, "filter"),
+        filter=match_of(read.filter, daemon.limits, "filter"),
         allow_cycle=read.allow_cycle,
         guarantee=read.guarantee,
         start=read.start,

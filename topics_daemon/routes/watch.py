@@ -10,11 +10,11 @@ import msgspec
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.limits import Limits
 from engine.names import check_topic_name
-from engine.types import PageRequest, TopicState, parse_match
+from engine.types import PageRequest, TopicState
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, takes_events
-from topics_daemon.routes.asked import flag, heartbeat_of, in_range, nodes_of, page_bytes, page_limit
+from topics_daemon.routes.asked import flag, heartbeat_of, in_range, match_of, nodes_of, page_bytes, page_limit
 from topics_daemon.sessions import Place
 from topics_daemon.sse import OPENED
 from topics_daemon.streams import Stream
@@ -93,8 +93,8 @@ def read_shape(read: WatchIn, limits: Limits) -> PageRequest:
     return PageRequest(
         limit=page_limit(read.limit, limits),
         max_bytes=page_bytes(read.max_batch_bytes, BATCH_BYTES_DEFAULT, limits),
-        nodes=nodes_of(read.node),
-        match=None if read.match is None else parse_match(read.match),
+        nodes=nodes_of(read.node, limits),
+        match=match_of(read.match, limits),
         include_tags=read.include_tags,
         include_meta=read.include_meta,
         include_data=read.include_data,
@@ -123,6 +123,7 @@ def read_places(
                 raise
             warnings.append(f"topic {name} does not exist")
             continue
+        name = state.topic  # the name that the topic itself has, once for all who follow it
         place = places[name] = _place(name, part or PlaceIn(), state)
         shown[name] = {
             "from_seq": place.cursor,

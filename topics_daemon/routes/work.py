@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import Code, Refused, invalid
 from engine.queue.commands import Claim
-from engine.types import parse_match
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_holder, check_names
 from topics_daemon.head import Head, takes_events
-from topics_daemon.routes.asked import heartbeat_of, number
+from topics_daemon.routes.asked import heartbeat_of, match_of, number
 from topics_daemon.sse import OPENED
 from topics_daemon.work import WORK_BYTES, WorkStream
 
@@ -42,7 +41,7 @@ def work(daemon: Daemon, connection: Requester, head: Head, body: bytes, started
         node=check_holder(_node(head), daemon.limits),
         max=min(number(query["max"], "max"), daemon.limits.claim) if "max" in query else 1,
         lease_ms=number(query["lease_ms"], "lease_ms") if "lease_ms" in query else None,
-        match=parse_match(query["match"]) if "match" in query else None,
+        match=match_of(query.get("match"), daemon.limits),
         max_bytes=WORK_BYTES,
     )
     daemon.engine.queues.find(head.name)
