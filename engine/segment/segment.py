@@ -34,8 +34,8 @@ def topic_dir(topic_id: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _stem(topic_id: int, first_seq: int, number: int) -> str:
-    """Kept for those that are being read: each read asks several times."""
+def stem_of(topic_id: int, first_seq: int, number: int) -> str:
+    """Path of a segment's files but for the suffix. Kept for those that are being read: each asks several times."""
     return f"{topic_dir(topic_id)}/seg-{first_seq:020d}-{number:010d}"
 
 
@@ -137,7 +137,7 @@ class Segment:
     @property
     def stem(self) -> str:
         """The path of its files without their endings."""
-        return _stem(self.topic_id, self.first_seq, self.number)
+        return stem_of(self.topic_id, self.first_seq, self.number)
 
     @property
     def idx_path(self) -> str:

@@ -2,7 +2,8 @@
 
     STORE            the store that most files say in their headers that they belong to
     meta/MANIFEST    what log files say where they belong; also for shards of which it turns out to be older
-    log files        read where their headers say that they belong (engine.tools.placed)
+    log files, snapshots, tails files, segments
+                     read where their headers say that they belong (engine.tools.placed)
     a shard          that has no log at all: an empty file behind all that it may have held, so that all of its topics
                      are in doubt
 
@@ -36,7 +37,7 @@ from engine.fs import Fs, OpenMode, Space
 from engine.store.init import Missing, read_meta
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import read_globals
-from engine.tools.placed import Found, Placed, log_files, place
+from engine.tools.placed import Found, Placed, history_moved, log_files, place
 from engine.tools.readonly import NoWrites
 from engine.wal.chain import DATA_START, LogFile, owners, shard_dir
 from engine.wal.prepare import file_header
@@ -151,6 +152,10 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
         store = StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0)
         contents[STORE_PATH] = encode_meta(store)
     placed = place(found, store_id)
+    try:
+        placed.moved.update(history_moved(fs, store_id))
+    except OSError as error:
+        notes.append(f"whether files of checkpoints lie in each other's places cannot be told: {error}")
     notes += [f"{path}: {why}; it is left out" for path, why in placed.strange]
     notes += [
         f"{lies} is {path} by its header, in the wrong place: read as that" for path, lies in placed.moved.items()

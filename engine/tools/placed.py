@@ -1,19 +1,31 @@
-"""Log files by what they say of themselves, not by where they lie: one in the wrong place is read in its right one.
+"""Files by what they say of themselves, not by where they lie: one in the wrong place is read in its right one.
 
 The header of a log file names its store, shard, first lsn and run. Files that were swapped, or whose shard's directory
 was renamed, lose nothing so. What says that it is another store's is never read, and neither is a second file for the
 same place. A file whose header does not check is taken for what its name says: its frames are checked by themselves.
+
+So do the headers of snapshots, tails files and segments. One of these is read in its right place where no file that
+belongs there lies; where it lies it stays, for the files of a topic that came from elsewhere keep the names of there.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from engine.errors import StoreIOError
 from engine.formats.frame import HEADER_LEN, parse_header, seed_of
 from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileHeader, FileKind, parse_file_header
+from engine.formats.snapshot import snapshot_path, tails_path
 from engine.fs import Fs, OpenMode
+from engine.segment.segment import stem_of
+from engine.store.leftovers import checkpoint_files
 from engine.wal.chain import DATA_START, WAL_DIR, LogFile, log_path, parse_log_name, parse_shard_dir, shard_dir
+
+_SUFFIXES: Final[dict[int, str]] = {
+    FileKind.SEGMENT_DATA: ".data",
+    FileKind.SEGMENT_INDEX: ".idx",
+    FileKind.SEGMENT_TAGS: ".tags",
+}
 
 
 class Found(NamedTuple):
@@ -47,6 +59,31 @@ class Placed(NamedTuple):
     """Paths where there is nothing any more."""
     strange: list[tuple[str, str]]
     """Files that are left out, and why."""
+
+
+def history_moved(fs: Fs, store_id: bytes) -> dict[str, str]:
+    """Snapshots, tails files and files of segments in the wrong place: where they lie, by where they belong."""
+    lie = {}
+    for path in checkpoint_files(fs):
+        handle = fs.open(path, OpenMode.READ)
+        try:
+            header = parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0))
+        finally:
+            fs.close(handle)
+        if header is not None and header.version <= FORMAT_VERSION and header.store_id == store_id:
+            lie[path] = _belongs(header)
+    right = {path for path, belongs in lie.items() if path == belongs}
+    return {belongs: path for path, belongs in lie.items() if belongs is not None and belongs not in right}
+
+
+def _belongs(header: FileHeader) -> str | None:
+    """Where a file of a checkpoint belongs; None for one that could be several (`.del` files have versions)."""
+    if header.kind == FileKind.SNAPSHOT:
+        return snapshot_path(header.first)
+    if header.kind == FileKind.TAILS:
+        return tails_path(header.first)
+    suffix = _SUFFIXES.get(header.kind)
+    return None if suffix is None else stem_of(header.id, header.first, header.run) + suffix
 
 
 def log_files(fs: Fs) -> list[Found]:

@@ -187,3 +187,25 @@ def test_segments_alone_are_worth_saving() -> None:
         assert there, name
         for seq, record in there.items():
             assert made.whole[name].records.get(seq, record) == record
+
+
+@pytest.mark.parametrize("what", ["snapshots", "tails", "data", "segments"])
+def test_files_of_checkpoints_under_each_others_names_lose_nothing(what: str, made: Made) -> None:
+    """`data`: of two segments; `segments`: all of their files."""
+    begins, ends = {"snapshots": ("meta/", ".snap"), "tails": ("meta/tails", ".data")}.get(what, ("topics/", ".data"))
+    named = sorted(path for path in made.tree if path.startswith(begins) and path.endswith(ends))
+    if len(named) < 2:
+        pytest.skip(f"there are no two {what} in a store of this kind")
+    pairs = [(named[0], named[1])]
+    if what == "segments":
+        one, two = (path.removesuffix(".data") for path in named[:2])
+        pairs += [
+            (one + end, two + end) for end in (".idx", ".tags") if one + end in made.tree and two + end in made.tree
+        ]
+    tree = dict(made.tree)
+    for left, right in pairs:
+        tree[left], tree[right] = made.tree[right], made.tree[left]
+    report, saved = recovered(made, tree)
+    assert report.lost == []
+    assert seen(made, saved) == made.whole
+    assert "in the wrong place: read as that" in " ".join(report.notes)
