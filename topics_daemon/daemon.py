@@ -282,6 +282,7 @@ class Daemon:
         self.cold_requests = None if tiered is None else tiered.tier.requests
         self.cold_prices = parse_prices(self.config["cold_prices"])
         self.readers = Readers(self, fs, tiered or fs)
+        self.untaken.on_taken = self.readers.taken
         self._keeping = Keeping(self, core, fs)
         self._routing = Routing(self, core)
         self.exports = Exports(self, core, os.path.abspath(self.config["data_dir"]))

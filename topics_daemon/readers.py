@@ -53,7 +53,8 @@ them, a megabyte or two of each. And the memory of one that is sent serves for t
 """
 TAKEN_WITHIN_S: Final = 0.01
 """Who has not taken an answer after this is slow, and keeps nobody waiting."""
-LOOK_AGAIN_S: Final = 0.001
+LOOK_AGAIN_S: Final = 0.002
+"""When it is looked at again who has taken something, though nobody has taken all."""
 LARGE_BYTES: Final = 64 * 1024
 """An answer that takes no more to build comes at once: some 20 µs."""
 BUILT_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -211,6 +212,8 @@ class Readers:
         self._was_in_line = False
         """Whether the last one who went on was in the line: both have their turns."""
         self._resume_due = self._resuming = False
+        self._rest: asyncio.TimerHandle | None = None
+        """Until when the line rests, for others take what they got."""
         self._built_bytes = 0
         """What large answers brought since the last look at the sockets."""
         self._taking: list[tuple[Requester, float]] = []
@@ -263,6 +266,14 @@ class Readers:
                 self.daemon.loop.call_soon(self._look)
             self._built_bytes += cost
             self._taking.append((whose, self.daemon.loop.time()))
+
+    def taken(self) -> None:
+        """Somebody has taken an answer to its end, or never will: whoever waited for that may go on."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+            self._resume_due = False
+            self._resume_soon()
 
     def _look(self) -> None:
         """The sockets are looked at next."""
@@ -329,7 +340,7 @@ class Readers:
 
     def _resume(self) -> None:
         """Let those go on whose reads are done, and whose turn it is, for one slice."""
-        self._resume_due = False
+        self._resume_due, self._rest = False, None
         loop = self.daemon.loop
         until = loop.time() + SLICE_S
         self._resuming = True
@@ -342,7 +353,7 @@ class Readers:
             self._resuming = False
         if not self._ready and self._line and self._is_crowded():
             self._resume_due = True
-            loop.call_later(LOOK_AGAIN_S, self._resume)
+            self._rest = loop.call_later(LOOK_AGAIN_S, self._resume)
         else:
             self._resume_soon()
 

@@ -9,6 +9,7 @@ something, however little, whoever has waited longest. What streams hold is boun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ UNTAKEN_BYTES_MAX: Final = 256 * 1024 * 1024
 class Untaken:
     """Whose answers wait, and how much of them."""
 
-    __slots__ = ("_holders", "_log", "held_bytes")
+    __slots__ = ("_holders", "_log", "held_bytes", "on_taken")
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._holders: dict[Link, tuple[int, int]] = {}
         """Bytes in memory, and bytes that were not taken at the last look."""
         self.held_bytes = 0
+        self.on_taken: Callable[[], None] | None = None
+        """Told when something is taken to its end, or given up."""
 
     def note(self, whose: Link, held_bytes: int) -> None:
         """Answers on this connection are not taken, and so many bytes are in memory for that."""
@@ -40,6 +43,8 @@ class Untaken:
     def forget(self, whose: Link) -> None:
         """What waited is taken, or its connection is gone."""
         self.held_bytes -= self._holders.pop(whose, (0, 0))[0]
+        if self.on_taken is not None:
+            self.on_taken()
 
     def _make_room(self, newest: Link) -> None:
         for all_take_some in (False, True):
