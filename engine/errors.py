@@ -168,8 +168,9 @@ class TopicsError(Exception):
         return self.code in RETRYABLE
 
     def anew(self) -> Self:
-        """The same without a traceback, to be kept where this one was raised, or raised where this one is kept: who
-        keeps an error that was raised keeps all that the stack held, and each time it is raised there is more of it."""
+        """The same without a traceback, to be kept where this one was raised, or raised where this one is kept, in a
+        local variable too: who keeps an error that was raised keeps all that the stack held, and each time it is raised
+        there is more of it. A frame and an error that know each other wait for a search for garbage."""
         return type(self)(self.code, self.message, self.detail)
 
 

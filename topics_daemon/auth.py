@@ -65,7 +65,7 @@ class Caller:
         """Raise what `lacks` finds."""
         refusal = self.lacks(scopes)
         if refusal is not None:
-            raise refusal
+            raise refusal.anew()
 
     def allows(self, name: str) -> bool:
         """Whether it may use a name."""

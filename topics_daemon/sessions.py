@@ -91,7 +91,7 @@ class Session:
         """Raise why `caller` may not open the stream: the id alone is no credential."""
         refusal = caller.refusal(self.places)
         if refusal is not None:
-            raise refusal
+            raise refusal.anew()
         if caller is not self.caller:
             raise Refused(Code.FORBIDDEN, "this watch session was opened with another key")
 

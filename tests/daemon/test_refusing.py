@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import json
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine.errors import Code, Unavailable
+from engine.errors import Code, Refused, Unavailable
 from engine.limits import Limits
 from topics_daemon.answers import Repeated, error_answer
+from topics_daemon.auth import Caller
 from topics_daemon.head import Bounds, parse
+from topics_daemon.keys import Scope
 from topics_daemon.routes.write import write_topic
 
 HEAD = b"POST /v0/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
@@ -106,3 +109,16 @@ def test_what_is_made_once_is_what_is_made_for_each(version: bytes, more: bytes)
         return re.sub(rb"content-length: \d+|[\d.]+}}$", b"*", answer)
 
     assert timeless(one) == timeless(other)
+
+
+def test_a_key_that_lacks_a_scope_is_told_so_and_leaves_none_either() -> None:
+    caller = Caller(Scope.READ, (), keyed=True)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            with suppress(Refused):
+                caller.require(Scope.ADMIN)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
