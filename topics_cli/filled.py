@@ -6,6 +6,10 @@ import os
 
 from topics_cli.exits import Failure
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from engine.fs import OsFs
+
 
 def check_empty(target: str, last: str) -> None:
     """Refuse a directory in which there is something; `last` is the file that is written last into such a one."""
@@ -27,3 +31,15 @@ def unfinished(error: OSError, target: str | None, what: str) -> Failure:
     return Failure(
         said, "io_error", f"what is in {target} is no {what}: {remedy(error)}, remove it, and run this again"
     )
+
+
+def made(path: str) -> OsFs:
+    """The directory for what is made, made where it is not there."""
+    from engine.fs import OsFs
+
+    try:
+        return OsFs(path, create=True)
+    except OSError as error:
+        raise Failure(
+            f"{path} cannot be made: {error.strerror}", "bad_out", "give another directory: --to DIR"
+        ) from error

@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+BESIDE_MIN = 20
+"""Data that has fewer columns than this beside what is said of it goes below."""
 DIM, PLAIN = b"\x1b[2m", b"\x1b[0m"
 _ALIASES = {"seq": "$seq", "ts": "$ts", "node": "$node", "tag": "$tag"}
 _FIELDS = ("topic", "seq", "ts", "time", "node", "tag", "data", "meta", "lease_id", "deadline", "deliveries")
@@ -115,10 +117,14 @@ class Render:
         data = text_of(line, line.index(b'"data":') + 7)
         if not self.out.is_terminal:
             return head.encode("utf-8", "backslashreplace") + data.replace(b"\n", b" ")
-        room = max(10, columns() - len(escape(head)))
+        room, between = columns() - len(escape(head)), b""
+        if room < BESIDE_MIN:
+            head, room, between = head.rstrip(), max(BESIDE_MIN, columns() - 2), b"\n  "
         text = escape(data.decode("utf-8", "backslashreplace"))
         shown = fitted(text, room)
-        return self._dim(head) + (shown if len(shown) >= len(text) else fitted(text, room - 3) + "...").encode()
+        return (
+            self._dim(head) + between + (shown if len(shown) >= len(text) else fitted(text, room - 3) + "...").encode()
+        )
 
     def _picked(self, topic: str, line: bytes) -> bytes:
         fields = Picker(topic, line)

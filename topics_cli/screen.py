@@ -65,13 +65,18 @@ def show_rows(session: Session, heads: list[Column], rows: list[list[str]]) -> N
 
 
 def _show_stacked(session: Session, heads: list[Column], rows: list[list[str]]) -> None:
-    """Rows for a screen that is too narrow for their columns: a line for each cell, an empty one between rows."""
+    """Rows for a screen that is too narrow for their columns: a line for each cell (more for a long one, broken between
+    words), an empty one between rows."""
+    from topics_cli.help import folded
+
     width = max(len(head.title) for head in heads)
     for place, row in enumerate(rows):
         if place:
             session.out.line("")
         for head, cell in zip(heads, row, strict=True):
-            session.out.line(f"{head.title:<{width}}  {escape(cell)}")
+            first, *rest = folded(escape(cell), max(OPEN_MIN, columns() - width - GAP))
+            for line in (f"{head.title:<{width}}  {first}", *(" " * (width + GAP) + more for more in rest)):
+                session.out.line(line)
 
 
 def show_pairs(session: Session, pairs: list[tuple[str, str]]) -> None:

@@ -25,6 +25,7 @@ DEFAULT_PORT = 4000
 CONTEXT_FILE = ".topics.toml"
 PLACE_KEYS = ("socket", "url", "key_file")
 """What a context may say."""
+_KEY_HINT = "it was named by --key-file, TOPICS_KEY_FILE or the context; TOPICS_KEY can hold the key itself"
 KEY_LINE_CHARS_MAX = 4096
 """Of a key file that is none, no more than this is read."""
 
@@ -207,7 +208,7 @@ def find_key(key_file: str | None, where: Where) -> str:
             key = file.readline(KEY_LINE_CHARS_MAX).strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise Failure(f"the key file {path} cannot be read: {why}", "bad_key_file", "", CONFIGURATION) from error
+        raise Failure(f"the key file {path} cannot be read: {why}", "bad_key_file", _KEY_HINT, CONFIGURATION) from error
     if not _is_key(key):
         raise Failure(f"the key file {path} holds no key", "bad_key_file", "its first line is the key", CONFIGURATION)
     return key

@@ -125,7 +125,11 @@ class Lake:
     def turn(self) -> Iterator[None]:
         """The one export of this lake that runs; what dead ones left in staging is gone. Raises `LakeError`."""
         for directory in (self.path, self.gaps, self.staging):
-            os.makedirs(directory, exist_ok=True)
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                what = f"{directory} cannot be made: {error.strerror}"
+                raise LakeError(what, "bad_out", "give another directory: --to DIR") from error
         if len({os.stat(directory).st_dev for directory in (self.path, self.staging)}) != 1:
             hint = "they must be on one file system, so that a rename can move a batch"
             raise LakeError(f"{self.path} and {self.staging} lie on two file systems", "invalid_request", hint)

@@ -57,6 +57,17 @@ def test_a_target_that_is_not_empty_is_refused(mortal: Daemon, backup: Path) -> 
     assert mortal.run("backup").returncode == 2
 
 
+def test_a_directory_that_cannot_be_made_is_said(mortal: Daemon, backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    target = str(tmp_path / "file" / "new")
+    for words in (["backup"], ["restore", str(backup)], ["recover", str(backup)], ["export", "orders"]):
+        done = mortal.run(*words, "--to", target)
+        assert (done.returncode, done.stdout) == (1, b"")
+        what, todo = done.stderr.decode().splitlines()
+        assert what == f"topics: {target} cannot be made: Not a directory (bad_out)"
+        assert "--to DIR" in todo
+
+
 def test_F70_S20_what_the_manifest_does_not_vouch_for_is_refused(mortal: Daemon, backup: Path, tmp_path: Path) -> None:
     data = next(backup.rglob("tails-*.data"))
 

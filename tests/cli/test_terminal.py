@@ -116,9 +116,10 @@ def test_delete_counts_and_asks_at_a_terminal(shared: Daemon, topic: str) -> Non
 def test_a_narrow_terminal_is_not_overrun(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "--tag", "a-tag", "long " * 50)
     for words in (["tail", topic, "-o", "table"], ["ls", topic], ["status"], ["info", topic], ["doctor"], ["errors"]):
-        _, seen = on_terminal(shared, *words, COLUMNS="60").end()
-        plain = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
-        assert max(map(len, plain.splitlines())) <= 60, plain
+        for width in (60, 40):
+            _, seen = on_terminal(shared, *words, COLUMNS=str(width)).end()
+            plain = re.sub(rb"\x1b\[[0-9;]*m", b"", seen).decode()
+            assert max(map(len, plain.splitlines())) <= width, plain
 
 
 def test_cells_are_divided_by_spaces_on_a_terminal(shared: Daemon, topic: str) -> None:

@@ -9,7 +9,7 @@ from topics_cli import exits
 from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
-from topics_cli.filled import check_empty, unfinished
+from topics_cli.filled import check_empty, made, unfinished
 from topics_cli.findings import Sheet, show_size
 from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
@@ -47,12 +47,11 @@ def _target(target: str | None, last: str) -> str:
 
 def _copied(session: Session, source: str, target: str, cold: str | None) -> Any:
     from engine.errors import StoreError
-    from engine.fs import OsFs
     from engine.tools.backup import back_up
     from engine.tools.readonly import ReadOnlyFs
 
     progress = Progress(session, f"{target}  backup")
-    old, new = ReadOnlyFs(source), OsFs(target, create=True)
+    old, new = ReadOnlyFs(source), made(target)
     try:
         return back_up(with_tier(old, cold), new, progress.heard)
     except StoreError as error:
@@ -73,7 +72,6 @@ def restore(session: Session, values: dict[str, Any]) -> int:
     names = _names_in(source)
     from engine.clock import OsClock
     from engine.errors import StoreError
-    from engine.fs import OsFs
     from engine.tools.backup import verify
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery
@@ -95,7 +93,7 @@ def restore(session: Session, values: dict[str, Any]) -> int:
             what = "the backup was damaged before it was listed"
             raise Failure(what, "store_damaged", "`topics recover` saves what is left of it", exits.DAMAGE)
         if not values["dry_run"]:
-            writing, new = target, OsFs(target, create=True)
+            writing, new = target, made(target)
             try:
                 recovery.write(new)
             finally:

@@ -40,6 +40,9 @@ def failures(extra: str, *packages: str) -> Iterator[None]:
         from topics_lake.errors import how_to_install
 
         raise Failure(f"{error.name} is not installed", "missing_package", how_to_install(extra)) from error
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        raise Failure(what, "io_error", "what was exported before is whole; run this again") from error
     except Exception as error:
         from topics_lake.errors import LakeError
 

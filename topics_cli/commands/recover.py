@@ -10,7 +10,7 @@ from topics_cli import exits
 from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
-from topics_cli.filled import check_empty, unfinished
+from topics_cli.filled import check_empty, made, unfinished
 from topics_cli.findings import Sheet, show_size
 from topics_cli.progress import Progress
 from topics_cli.screen import counted
@@ -49,7 +49,6 @@ def _check_target(source: str, target: str) -> None:
 def _recover(session: Session, source: str, target: str | None, values: dict[str, Any]) -> int:
     from engine.clock import OsClock
     from engine.errors import StoreError
-    from engine.fs import OsFs
     from engine.tools.cold import is_of_tier, without_tier
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery, without_advice
@@ -74,7 +73,7 @@ def _recover(session: Session, source: str, target: str | None, values: dict[str
         report = recovery.read()
         report.source, report.target = source, target or ""
         if target is not None and not values["dry_run"]:
-            writing, new = target, OsFs(target, create=True)
+            writing, new = target, made(target)
             try:
                 _write(recovery, report, new)
             finally:

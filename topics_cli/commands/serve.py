@@ -34,8 +34,8 @@ STOP_S_MAX: Final = 60.0
 
 _EMBEDDED_HELP: Final = """Usage: topics serve [OPTIONS] [--embedded CMD...]
 
-  --embedded CMD   run CMD with a daemon of its own, which ends with it, and end with its exit status; without
-                   --data-dir nothing of it is left
+  --embedded CMD   run CMD with a daemon of its own, which ends with it, and end
+                   with its exit status; without --data-dir nothing of it is left
 
 What is left is topicsd's:
 
