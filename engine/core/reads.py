@@ -27,7 +27,7 @@ from engine.topic.damaged import DamagedFrames
 from engine.topic.history import NotCached, ReadJob
 from engine.topic.page import read_newest, read_page, weight
 from engine.topic.record import find_record
-from engine.types import Page, PageRequest, TopicState, WhyGone
+from engine.types import Durability, Page, PageRequest, TopicState, WhyGone
 
 T = TypeVar("T")
 
@@ -49,7 +49,9 @@ class Reads:
         now = self.now()
         topic = slot.topic
         topic.last_read_ts = now
-        limit = min(topic.head, slot.synced) if request.strong else None
+        # Nothing that is ephemeral is ever synced: to hold it back would be for good.
+        strong = request.strong and slot.config.durability is not Durability.EPHEMERAL
+        limit = min(topic.head, slot.synced) if strong else None
         page = read_page(topic, request, now, limit)
         census = self.catalog.census
         census.read += page.count
