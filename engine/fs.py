@@ -167,7 +167,10 @@ class OsFs:
         os.close(handle)
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
-        first = os.pread(handle, length, offset)
+        try:
+            first = os.pread(handle, length, offset)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path_of(handle)) from error
         if len(first) == length or not first:
             return first
         parts, have = [first], len(first)
@@ -178,6 +181,13 @@ class OsFs:
             parts.append(part)
             have += len(part)
         return b"".join(parts)
+
+    def _path_of(self, handle: int) -> str | None:
+        """What an error is about: people look for the file, not for a number."""
+        try:
+            return os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), self.root)
+        except OSError:
+            return None
 
     def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | bytearray | None:
         buffer = bytearray(length)

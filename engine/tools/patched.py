@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from engine.errors import StoreDamaged, StoreOutlived
 from engine.formats.frame import align_block
-from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileKind, parse_file_header
+from engine.formats.header import FORMAT_VERSION, FileKind
 from engine.formats.manifest import (
     LOCK_PATH,
     MANIFEST_PATH,
@@ -37,7 +37,7 @@ from engine.fs import Fs, OpenMode, Space
 from engine.store.init import Missing, read_meta
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import read_globals
-from engine.tools.placed import Found, Placed, history_moved, log_files, place
+from engine.tools.placed import Found, Placed, headers_of, history_moved, log_files, place
 from engine.tools.readonly import NoWrites
 from engine.wal.chain import DATA_START, LogFile, owners, shard_dir
 from engine.wal.prepare import file_header
@@ -152,10 +152,7 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
         store = StoreInfo(store_id=store_id.hex(), format=FORMAT_VERSION, created_ms=0)
         contents[STORE_PATH] = encode_meta(store)
     placed = place(found, store_id)
-    try:
-        placed.moved.update(history_moved(fs, store_id))
-    except OSError as error:
-        notes.append(f"whether files of checkpoints lie in each other's places cannot be told: {error}")
+    placed.moved.update(history_moved(headers_of(fs, _checkpoint_files(fs)), store_id))
     notes += [f"{path}: {why}; it is left out" for path, why in placed.strange]
     notes += [
         f"{lies} is {path} by its header, in the wrong place: read as that" for path, lies in placed.moved.items()
@@ -215,15 +212,7 @@ def _read(fs: Fs, path: str, kind: type[_T]) -> _T | None:
 def _owner(fs: Fs, found: list[Found], store: StoreInfo | None) -> bytes:
     """The store that most files say they belong to; of as many, the one that STORE names."""
     headers = [one.header for one in found]
-    for path in _checkpoint_files(fs):
-        try:
-            handle = fs.open(path, OpenMode.READ)
-        except OSError:
-            continue
-        try:
-            headers.append(parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0)))
-        finally:
-            fs.close(handle)
+    headers += headers_of(fs, _checkpoint_files(fs)).values()
     kinds = list(FileKind)
     votes = Counter(header.store_id for header in headers if header is not None and header.kind in kinds)
     if store is not None:

@@ -10,6 +10,7 @@ belongs there lies; where it lies it stays, for the files of a topic that came f
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from engine.errors import StoreIOError
@@ -18,7 +19,6 @@ from engine.formats.header import FILE_HEADER_LEN, FORMAT_VERSION, FileHeader, F
 from engine.formats.snapshot import snapshot_path, tails_path
 from engine.fs import Fs, OpenMode
 from engine.segment.segment import stem_of
-from engine.store.leftovers import checkpoint_files
 from engine.wal.chain import DATA_START, WAL_DIR, LogFile, log_path, parse_log_name, parse_shard_dir, shard_dir
 
 _SUFFIXES: Final[dict[int, str]] = {
@@ -61,17 +61,30 @@ class Placed(NamedTuple):
     """Files that are left out, and why."""
 
 
-def history_moved(fs: Fs, store_id: bytes) -> dict[str, str]:
-    """Snapshots, tails files and files of segments in the wrong place: where they lie, by where they belong."""
-    lie = {}
-    for path in checkpoint_files(fs):
-        handle = fs.open(path, OpenMode.READ)
+def headers_of(fs: Fs, paths: Iterable[str]) -> dict[str, FileHeader]:
+    """The headers that check, by where they lie; a file that cannot be read proves nothing."""
+    found = {}
+    for path in paths:
         try:
-            header = parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0))
-        finally:
-            fs.close(handle)
-        if header is not None and header.version <= FORMAT_VERSION and header.store_id == store_id:
-            lie[path] = _belongs(header)
+            handle = fs.open(path, OpenMode.READ)
+            try:
+                header = parse_file_header(fs.pread(handle, FILE_HEADER_LEN, 0))
+            finally:
+                fs.close(handle)
+        except OSError:
+            continue
+        if header is not None:
+            found[path] = header
+    return found
+
+
+def history_moved(headers: Mapping[str, FileHeader], store_id: bytes) -> dict[str, str]:
+    """Of snapshots, tails files and files of segments in the wrong place: where they lie, by where they belong."""
+    lie = {
+        path: _belongs(header)
+        for path, header in headers.items()
+        if header.version <= FORMAT_VERSION and header.store_id == store_id
+    }
     right = {path for path, belongs in lie.items() if path == belongs}
     return {belongs: path for path, belongs in lie.items() if belongs is not None and belongs not in right}
 

@@ -66,6 +66,22 @@ def test_F22_missing_inodes_are_called_so_and_only_where_there_is_an_end_of_them
     fs.shut()
 
 
+def test_F37_an_error_of_reading_names_the_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meta").mkdir()
+    fs = OsFs(str(tmp_path))
+    handle = create(fs, "meta/file")
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(OSError, match="Input/output error: 'meta/file'") as raised:
+        fs.pread(handle, 10, 0)
+    assert raised.value.errno == errno.EIO
+    fs.close(handle)
+    fs.shut()
+
+
 def test_a_system_that_cannot_tell_is_asked_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = OsFs(str(tmp_path))
     handle = fs.open("file", OpenMode.CREATE)

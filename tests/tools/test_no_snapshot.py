@@ -9,10 +9,12 @@ import pytest
 from engine.core import Inspection
 from engine.errors import StoreDamaged
 from engine.limits import OnCorruption
-from engine.tools.finding import FindingId
+from engine.tools.finding import Finding, FindingId
+from engine.tools.fsck import Fsck
 from engine.tools.recover import Recovery, Report
 from tests.core.hand import Hand
 from tests.sim.disk import FakeDisk
+from tests.sim.faults import Call, Effect, Fault, FaultFs
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.store.made import SNAP1, SNAP2
@@ -209,3 +211,12 @@ def test_files_of_checkpoints_under_each_others_names_lose_nothing(what: str, ma
     assert report.lost == []
     assert seen(made, saved) == made.whole
     assert "in the wrong place: read as that" in " ".join(report.notes)
+
+
+@pytest.mark.parametrize("path", [SNAP1, SNAP2, "meta/tails-", ".idx", ".data"])
+def test_fsck_of_a_disk_that_gives_errors_comes_to_its_end(path: str, made: Made) -> None:
+    for tree in (made.tree, put(made.tree, "STORE", None)):
+        disk = FaultFs(StillDisk(tree, "boot-1"), [Fault(Call.READ, 0, Effect.EIO, lasting=True, path=path)])
+        found: list[Finding] = []
+        Fsck(disk, made.clock, found.append, lambda *_: None, made.settings).run()
+        assert damage(found) or "STORE" in tree
