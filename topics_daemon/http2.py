@@ -237,10 +237,12 @@ class Connection(asyncio.Protocol):
     def _check_room(self) -> None:
         """Raise when too many requests are open: each may cost as much as a connection.
 
-        Beside one, which is always taken, a connection may have as many as are left, so that nobody has them all.
+        A connection may have as many as are left, so that nobody has them all; a few until there are twice as many;
+        and one in any case.
         """
         maximum: int = self.daemon.config["max_connections"]
-        if len(self.requests) - 1 > max(maximum - self.daemon.http2_requests, 0):
+        left, others = maximum - self.daemon.http2_requests, len(self.requests) - 1
+        if others > max(left, 0) and (others >= LITTLE_REQUESTS or left < -maximum):
             raise Unavailable(
                 Code.THROTTLED,
                 "too many requests are open over HTTP/2; try again",

@@ -195,15 +195,14 @@ def test_nobody_has_all_requests_that_may_be_open() -> None:
         other.flush()
         for number in more:
             assert other.answer(number)[0] < 300
-        crowd = [Client(running) for _ in range(50)]
+        crowd = [Client(running) for _ in range(20)]
+        statuses = []
         for client in crowd:
-            client.begin("POST", "/v0/topics/t", JSON, end=False)
-        for client in crowd:
-            last = client.begin("GET", "/v0/health")
-            if client.answer(last)[0] == 429:
-                break
-        else:
-            pytest.fail("all of them had two")
+            for _ in range(7):
+                client.begin("POST", "/v0/topics/t", JSON, end=False)
+            statuses.append(client.answer(client.begin("GET", "/v0/health"))[0])
+        assert set(statuses[:8]) == {200}, "a few are taken"
+        assert statuses[-1] == 429, "up to a bound"
         with Client(running) as late:
             assert late.answer(late.post("/v0/topics/t", ONE))[0] < 300, "one is always taken"
         for client in crowd:
@@ -230,9 +229,9 @@ def test_requests_that_are_reset_while_they_wait_are_not_done() -> None:
         running.write("t", "x" * 500_000)
         with Client(running, window=0) as client:
             pages = [client.post("/v0/topics/t/diff", b"{}") for _ in range(10)]
-            waiting = [client.post("/v0/topics/w", ONE) for _ in range(20)]
             while len(client.statuses) < 9:
                 assert client.read()
+            waiting = [client.post("/v0/topics/w", ONE) for _ in range(20)]
             for number in waiting[:-1]:
                 client.h2.reset_stream(number, ErrorCodes.CANCEL)
             for number in pages[:6]:
