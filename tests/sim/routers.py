@@ -441,7 +441,7 @@ def check_idle(found: Seen, told: Told, name: str, core: Core, *, exact: bool = 
         for topic in ("a", "b", "c"):
             assert set(values(found, topic)) >= told.acked, f"{topic} lacks {told.acked - set(values(found, topic))}"
         return
-    if name == "ring" and exact:
+    if name == "ring" and exact and len(core.routers.page("", 100, "")[0]) == 3:
         heads = [core.catalog.visible[topic].topic.head for topic in ("a", "b", "c")]
         assert heads == [heads[0]] * 3, "what a was given is in b and c as well, as a copy or a part of a gap, and once"
     for router in core.routers.page("", 100, "")[0]:
