@@ -62,8 +62,9 @@ class Http2Connection(Connection):
         while framed:
             room = min(self._h2.local_flow_control_window(self._stream), _CHUNK)
             if left and not room:
-                if self._buffer or self._over or not self._read(deadline):
-                    # It is answered, or cut, before all of it was wanted.
+                if self._over or not self._read(deadline):
+                    # It is answered to the end, or cut, before all of it was wanted. An answer that has begun may be one
+                    # that goes on with the body: who stops there is waited for.
                     return
                 continue
             piece, left = left[:room], left[room:]
