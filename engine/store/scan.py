@@ -73,7 +73,8 @@ def survey(fs: Fs, manifest: Manifest) -> Directory:
         for name in fs.list(META_DIR)
         if name.endswith(TMP_SUFFIX) and parse_snapshot_name(name[: -len(TMP_SUFFIX)]) is not None
     ]
-    numbers = {number for name in fs.list(WAL_DIR) if (number := parse_shard_dir(name)) is not None}
+    rooms = fs.list(WAL_DIR) if fs.exists(WAL_DIR) else []
+    numbers = {number for name in rooms if (number := parse_shard_dir(name)) is not None}
     shards = []
     for entry in sorted(manifest.shards, key=lambda entry: entry.shard):
         if entry.shard not in numbers:

@@ -67,6 +67,14 @@ def test_a_small_file_that_is_damaged_or_missing_is_refused(path: str) -> None:
             Hand(changed(tree, path, bad), SMALL)
 
 
+def test_a_store_without_any_log_is_refused_as_damaged() -> None:
+    """Half of a backup is one such: its log is copied last."""
+    tree, _ = several_files()
+    disk = FakeDisk.of_tree({path: content for path, content in tree.items() if not path.startswith("wal")}, boot="b")
+    with pytest.raises(StoreDamaged, match=r"wal/shard-00 is missing with all of its log.*topics recover"):
+        Hand(disk, SMALL)
+
+
 def test_F39_a_newer_format_is_refused_with_both_versions() -> None:
     tree, _ = several_files()
     store = decode_meta(file_in(tree, "STORE"), StoreInfo)
