@@ -63,8 +63,8 @@ class Http2Connection(Connection):
             room = min(self._h2.local_flow_control_window(self._stream), _CHUNK)
             if left and not room:
                 if self._over or not self._read(deadline):
-                    # It is answered to the end, or cut, before all of it was wanted. An answer that has begun may be one
-                    # that goes on with the body: who stops there is waited for.
+                    # It is answered to the end, or cut, before all of it was wanted. An answer that has begun may go
+                    # on with the body: who stopped there would be waited for.
                     return
                 continue
             piece, left = left[:room], left[room:]
