@@ -494,7 +494,8 @@ class Connection(asyncio.Protocol):
                     request.stream.drain()
         if not self.requests and self._closing_s is None:
             self._h2.close_connection()
-            self._close()
+            # What the peer still says about windows must not cost it our last words. A stop does not wait for that.
+            self._close(linger=not self.daemon.draining)
 
     def _say_goodbye(self, code: ErrorCodes | None, why: str) -> None:
         """Break off: requests that are open get nothing any more. `code` None: the library has said it."""
