@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.errors import Code, Refused
@@ -11,6 +13,7 @@ from topics_daemon.head import (
     Bounds,
     Content,
     Head,
+    opens,
     parse,
     parse_query,
     quality,
@@ -89,6 +92,36 @@ def test_the_place_of_a_stream_may_be_longer_than_other_lines() -> None:
     assert refused(f"last-event-id: {place}", "A: " + "b" * 8200).code is Code.HEADERS_TOO_LARGE
     assert refused(f"X-Last-Event-ID: {place}").code is Code.HEADERS_TOO_LARGE
     assert refused("Last-Event-ID: " + "a" * 40_000).code is Code.HEADERS_TOO_LARGE
+
+
+class Buffer(bytearray):
+    """One that counts how often something is taken off it."""
+
+    taken = 0
+
+    def __delitem__(self, key: Any) -> None:
+        self.taken += 1
+        super().__delitem__(key)
+
+
+@pytest.mark.parametrize(
+    ("begun", "left"),
+    [
+        (b"\r\n" * 100_000 + b"GET ", b"GET "),
+        (b"\r\n" * 1000, b""),
+        (b"\r\n\r", b"\r"),
+        (b"GET \r\n", b"GET \r\n"),
+        (b"\r", b"\r"),
+        (b"", b""),
+        (b"\n\r\nGET ", b"\n\r\nGET "),
+        (b"\r\n\nGET ", b"\nGET "),
+    ],
+)
+def test_empty_lines_are_dropped_at_once_however_many_there_are(begun: bytes, left: bytes) -> None:
+    inbuf = Buffer(begun)
+    assert opens(inbuf) == (left != b"")
+    assert bytes(inbuf) == left
+    assert inbuf.taken <= 1
 
 
 @pytest.mark.parametrize("text", ["%", "%4", "%zz", "%%20", "%c3%28", "%ff", "%ed%a0%80"])
