@@ -147,6 +147,8 @@ __topics_names() {{ # what of, the argument before, a prefix, and the options th
 {asked}    esac
     timeout {wait} topics -q --retry-for 0 "$@" "${{asked[@]}}" 2>/dev/null </dev/null |
         while read -r name type; do
+            # bash runs what it finds in words to choose from, so only what can be a name is one.
+            [[ $name == *[!A-Za-z0-9._:\\>-]* ]] && continue
             if [[ $sort != queues || $type == queue ]]; then printf '%s\\n' "$name"; fi
         done
 }}

@@ -158,6 +158,23 @@ def test_a_shell_offers_what_may_come_next(shell: str, ask: Ask, environment: di
     assert answers == dict(CASES)
 
 
+@pytest.mark.parametrize(("shell", "ask"), [("bash", _bash), ("zsh", _zsh), ("fish", _fish)])
+def test_a_daemon_that_gives_commands_for_names_has_them_run_by_nobody(shell: str, ask: Ask, tmp_path: Path) -> None:
+    """A file in a directory that was cloned from somewhere may say which daemon is asked."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} on this machine (.ci/run installs it)")
+    program, ran = tmp_path / "bin" / "topics", tmp_path / "ran"
+    program.parent.mkdir()
+    names = [f"evil$(>{ran})", f"evil`>{ran}`", f"evil;>{ran}", "evil-and-whole"]
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "".join(f"{name} queue\n" for name in names) + "END\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    lines = ["topics tail evil", "topics claim evil", "topics router info evil", "topics context use evil"]
+    for answer in ask(environment, lines):
+        assert "evil-and-whole" in answer
+    assert not ran.exists()
+
+
 def test_bash_completes_the_rest_of_a_name_with_a_colon(environment: dict[str, str]) -> None:
     """bash gives `events:` `o` as two words, and puts the answer in the second one's place."""
     script = (
