@@ -75,9 +75,11 @@ def test_what_no_record_can_have_is_refused_and_held_by_nobody(daemon: DaemonPro
     for body in (
         {"node": "n" * 129},
         {"node": ["n", "n" * 129]},
+        {"node": "ö" * 65},
         {"node": [f"n{number}" for number in range(257)]},
         {"match": "t" * 257},
         {"match": "t" * 257 + "*"},
+        {"match": "🐟" * 65},
         {"match": ["tag", "Eq", "t" * 257]},
     ):
         field = next(iter(body))

@@ -118,7 +118,7 @@ def nodes_of(node: str | list[str] | None, limits: Limits) -> frozenset[str]:
     found = frozenset((node,) if isinstance(node, str) else node)
     if len(found) > NODES_MAX:
         raise invalid(f"node may list {NODES_MAX} names", "node")
-    if max(map(len, found), default=0) > limits.node_bytes:
+    if max((len(name.encode()) for name in found), default=0) > limits.node_bytes:
         raise invalid(f"node may hold {limits.node_bytes} bytes", "node")
     return found
 
@@ -128,7 +128,7 @@ def match_of(value: object, limits: Limits, field: str = "match") -> Match | Non
     if value is None:
         return None
     match = parse_match(value, field)
-    if len(match.value) > limits.tag_bytes:
+    if len(match.value.encode()) > limits.tag_bytes:
         raise invalid(f"{field} may hold a tag of {limits.tag_bytes} bytes", field)
     return match
 
