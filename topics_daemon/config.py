@@ -30,6 +30,7 @@ U64_MAX: Final = 2**64 - 1
 MINUTE_MS: Final = 60_000
 BATCH_RECORDS_MAX: Final = 65_536
 """A batch must fit well into what may run ahead of the disk (`SYNC_WINDOW`), or it could never be staged."""
+CONNECTIONS_MAX: Final = 1_000_000
 HOUR_MS: Final = 60 * MINUTE_MS
 
 
@@ -195,7 +196,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _count("max_limit", _BASE.page_records, "records in one page", 1, 100_000),
     _count("max_claim", _BASE.claim, "jobs that one claim gives, or a work stream holds", 1, CLAIM_MAX),
     _count("max_nesting", _BASE.nesting, "depth of JSON", 8, 500),
-    _count("max_connections", 4096, "connections open at once", 1, 1_000_000),
+    _count("max_connections", 4096, "connections open at once; 0 = as many as there may be files", 0, CONNECTIONS_MAX),
     _count("max_connections_per_peer", 3072, "connections open at once from one address; 0 = no bound"),
     _count("max_inflight_per_key", 1000, "requests being worked on for one key; 0 = no bound"),
     _count("max_watch_sessions", 10_000, "watch sessions; 0 = no bound"),

@@ -30,7 +30,7 @@ from engine.core import Core
 from engine.errors import StoreError
 from engine.fs import OsFs
 from engine.version import VERSION
-from topics_daemon.config import Config, Mistakes
+from topics_daemon.config import CONNECTIONS_MAX, Config, Mistakes
 from topics_daemon.daemon import Daemon, Door
 from topics_daemon.guard import Hosts
 from topics_daemon.http1 import Connection
@@ -352,13 +352,14 @@ async def serve(config: Config, log: Log, reread: Callable[[], Config]) -> int:
 def raise_file_limit(config: Config, log: Log) -> None:
     """Ask for as many descriptors as the connections may need; say so when they cannot be had."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = config["max_connections"] + FDS_RESERVED
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        reach = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    asked = config["max_connections"]
+    wanted = (asked or CONNECTIONS_MAX) + FDS_RESERVED
+    reach = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < reach:
         resource.setrlimit(resource.RLIMIT_NOFILE, (reach, hard))
-        if reach < wanted:
-            config.values["max_connections"] = max(1, reach - FDS_RESERVED)
-            log.warning("fewer connections than configured", max_connections=config["max_connections"], files=reach)
+    config.values["max_connections"] = max(1, reach - FDS_RESERVED)
+    if asked and reach < wanted:
+        log.warning("fewer connections than configured", max_connections=config["max_connections"], files=reach)
 
 
 def run(config: Config, log: Log, reread: Callable[[], Config]) -> int:

@@ -276,6 +276,22 @@ sys.exit(main())
 """
 
 
+def test_without_a_bound_there_are_as_many_connections_as_there_may_be_files(tmp_path: Path) -> None:
+    launcher = tmp_path / "few.py"
+    launcher.write_text(FEW.format(root=str(ROOT)))
+    daemon = start(tmp_path, "--max-connections", "0", launcher=launcher)
+    wires = [daemon.wire() for _ in range(45)]
+    try:
+        assert wires[-1].answer().json["error"]["detail"] == {"limit": "max_connections", "max": 300 - 256}
+        wires[0].send(post("/v0/topics/t", {"records": [{"data": 1}]}))
+        assert wires[0].answer().status == 201
+        assert "fewer connections" not in daemon.log
+    finally:
+        for wire in wires:
+            wire.close()
+        daemon.stop()
+
+
 def test_F24_S23_connections_end_before_descriptors_do_and_no_data_path_fails(tmp_path: Path) -> None:
     launcher = tmp_path / "few.py"
     launcher.write_text(FEW.format(root=str(ROOT)))
