@@ -99,6 +99,29 @@ def alike(worlds: list[World], said: list[list[str]]) -> list[str]:
     return small
 
 
+def named(own: str, name: str) -> list[tuple[str, str, Any]]:
+    """Requests that name a topic of others, which exists in one of the worlds, or in neither."""
+    requests: tuple[tuple[str, str, Any], ...] = (
+        ("GET", "/v0/topics/NAME", None),
+        ("PUT", "/v0/topics/NAME", {}),
+        ("POST", "/v0/topics/NAME", RECORD),
+        ("POST", "/v0/topics/NAME/requeue", {"all": True}),
+        ("GET", "/v0/routers/NAME", None),
+        ("GET", "/v0/routers?source=NAME", None),
+        ("PUT", f"/v0/routers/{own}x", {"source": f"{own}log", "dest": "NAME"}),
+        ("PUT", f"/v0/topics/{own}q2", {"type": "queue", "dead_letter": "NAME"}),
+        ("POST", f"/v0/topics/{own}queue/requeue", {"all": True, "to": "NAME"}),
+        ("POST", "/v0/admin/exports", {"topics": ["NAME"]}),
+        ("POST", "/v0/admin/exports", {"prefix": "NAME"}),
+        ("POST", "/v0/admin/attach", {"topic": "NAME", "place": "/nowhere"}),
+        ("POST", "/v0/topics/NAME/detach", {"to": "/tmp"}),
+    )
+    return [
+        (method, path.replace("NAME", name), json.loads(json.dumps(body).replace("NAME", name)))
+        for method, path, body in requests
+    ]
+
+
 def asked(name: str) -> list[tuple[str, str, Any]]:
     """All that a key with every scope can ask, about topics of its own, in an order that makes and ends things."""
     own = "tenant42:"
@@ -155,25 +178,7 @@ def asked(name: str) -> list[tuple[str, str, Any]]:
         ("POST", "/v0/watch?lenient=true", {"topics": {f"{own}log": {}, f"{own}none": {}}}),
         ("POST", f"/v0/topics/{own}log/delete", {"before_seq": 2}),
         ("GET", f"/v0/topics/{own}log/records/1", None),
-        # Names of others, which exist in one of the worlds, or in neither.
-        *(
-            (method, path.replace("NAME", name), json.loads(json.dumps(body).replace("NAME", name)))
-            for method, path, body in (
-                ("GET", "/v0/topics/NAME", None),
-                ("PUT", "/v0/topics/NAME", {}),
-                ("POST", "/v0/topics/NAME", RECORD),
-                ("POST", "/v0/topics/NAME/requeue", {"all": True}),
-                ("GET", "/v0/routers/NAME", None),
-                ("GET", "/v0/routers?source=NAME", None),
-                ("PUT", f"/v0/routers/{own}x", {"source": f"{own}log", "dest": "NAME"}),
-                ("PUT", f"/v0/topics/{own}q2", {"type": "queue", "dead_letter": "NAME"}),
-                ("POST", f"/v0/topics/{own}queue/requeue", {"all": True, "to": "NAME"}),
-                ("POST", "/v0/admin/exports", {"topics": ["NAME"]}),
-                ("POST", "/v0/admin/exports", {"prefix": "NAME"}),
-                ("POST", "/v0/admin/attach", {"topic": "NAME", "place": "/nowhere"}),
-                ("POST", "/v0/topics/NAME/detach", {"to": "/tmp"}),
-            )
-        ),
+        *named(own, name),
         # The ends of things that others' are tied to.
         ("DELETE", f"/v0/topics/{own}wired", None),
         ("DELETE", f"/v0/topics/{own}fed", None),

@@ -154,7 +154,7 @@ def test_the_nodes_of_all_sessions_are_bounded_and_let_go_of(monkeypatch: pytest
     monkeypatch.setattr(sessions, "NODES_MAX", 10)
     clock = Clock()
     config = {"watch_session_ttl_ms": 1000, "max_watch_sessions": 0}
-    held = Sessions(SimpleNamespace(config=config, loop=clock))  # type: ignore[arg-type]
+    held = Sessions(SimpleNamespace(config=config, loop=clock))  # type: ignore[arg-type]  # as much of a daemon as sessions look at
     caller: Any = None
 
     def add(count: int) -> None:

@@ -21,7 +21,6 @@ import engine.store.verdicts as verdicts_module
 import engine.store.walk as walk_module
 import engine.wal.prepare as prepare_module
 import engine.wal.wal as wal_module
-from engine.clock import EpochClock
 from engine.core.commit import Commit
 from engine.core.core import Core
 from engine.core.ephemeral import Ephemeral
@@ -468,22 +467,6 @@ def _definitions_acked_before_the_sync(patch: Patch) -> None:
         old(self, change, end, sync=sync and not lazy)
 
     patch.set(Commit, "add", add)
-
-
-@_mutant("history-flood", "recreated-by-another")
-def _id_given_twice(patch: Patch) -> None:
-    old = patch.set(Replay, "finish", None)
-
-    def finish(self: Replay, *rest: Any) -> None:
-        old(self, *rest)
-        self.catalog.last_id = max((slot.topic.id for slot in self.catalog.by_id.values()), default=0)
-
-    patch.set(Replay, "finish", finish)
-
-
-@_mutant("recreated-by-another")
-def _epochs_by_the_wall_clock(patch: Patch) -> None:
-    patch.set(EpochClock, "next", lambda self, last: self._clock.wall_ms() * 1000)
 
 
 @_mutant("caps")

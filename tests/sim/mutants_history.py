@@ -15,8 +15,10 @@ import engine.core.sealing as sealing_module
 import engine.segment.write as write_module
 import engine.topic.image as image_module
 from engine.checkpoint.jobs import SnapshotJob
+from engine.clock import EpochClock
 from engine.core.beginning import Beginning
 from engine.core.keeper import Keeper
+from engine.core.replay import Replay
 from engine.core.sealing import Sealing
 from engine.formats.manifest import MANIFEST_PATH
 from engine.fs import OpenMode, replace_file
@@ -293,6 +295,22 @@ def _other_globals(patch: Patch, **values: Any) -> None:
         return old(**{**arguments, **values})
 
     patch.set(keeper_module, "Globals", globals_)
+
+
+@_mutant("history-flood", "recreated-by-another")
+def _id_given_twice(patch: Patch) -> None:
+    old = patch.set(Replay, "finish", None)
+
+    def finish(self: Replay, *rest: Any) -> None:
+        old(self, *rest)
+        self.catalog.last_id = max((slot.topic.id for slot in self.catalog.by_id.values()), default=0)
+
+    patch.set(Replay, "finish", finish)
+
+
+@_mutant("recreated-by-another")
+def _epochs_by_the_wall_clock(patch: Patch) -> None:
+    patch.set(EpochClock, "next", lambda self, last: self._clock.wall_ms() * 1000)
 
 
 @_mutant("history-flood", "history-drops")
