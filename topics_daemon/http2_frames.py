@@ -110,15 +110,18 @@ class Inflow:
         return length > FRAME_BYTES_MAX or len(buffer) >= FRAME_HEAD_BYTES + length
 
     def is_small(self, requests_max: int) -> bool:
-        """Whether all of it is quickly handled: so many requests at most, and a few other frames."""
-        buffer, at, requests = self._buffer, self._preface_left, 0
+        """Whether all of it is quickly handled: so many requests begin or end in it at most, and it has a few other
+        frames."""
+        buffer, at, begun, ended = self._buffer, self._preface_left, 0, 0
         if len(buffer) > ALONE_BYTES_MAX:
             return False
         for _ in range(4 + 4 * requests_max):
             if len(buffer) - at < FRAME_HEAD_BYTES:
                 return True
-            requests += buffer[at + 3] == HEADERS
-            if requests > requests_max:
+            kind, flags = buffer[at + 3], buffer[at + 4]
+            begun += kind == HEADERS
+            ended += kind in (DATA, HEADERS) and flags & END_STREAM
+            if max(begun, ended) > requests_max:
                 return False
             at += FRAME_HEAD_BYTES + int.from_bytes(buffer[at : at + 3], "big")
         return at >= len(buffer)

@@ -262,7 +262,6 @@ def _refusal(status: int) -> dict[str, Any]:
     return shown
 
 
-@cache
 def document_bytes() -> bytes:
     """The document as it is served."""
     return msgspec.json.encode(document())

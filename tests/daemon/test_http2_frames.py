@@ -11,6 +11,7 @@ from topics_daemon.http2_frames import BUDGET_MAX, FRAMES_AT_ONCE, PREFACE, Infl
 SETTINGS = frame(4, 0, 0)
 HEADERS = frame(1, 5, 1, b"fields")
 BODY = frame(0, 0, 1, b"x" * 1000)
+END = frame(0, 1, 1, b"x" * 1000)
 
 
 def taken(inflow: Inflow, now: float = 0.0) -> bytes:
@@ -82,6 +83,8 @@ def test_it_shows_whether_there_is_something_to_take_and_whether_that_is_one_req
         (PREFACE[-1:] + SETTINGS[:-1], True, True),
         (SETTINGS[-1:] + HEADERS + BODY, True, True),
         (HEADERS + BODY + HEADERS, True, False),
+        (END, True, True),
+        (END + BODY + END, True, False),
         (BODY * 8, True, True),
         (BODY * 8 + BODY[:-1], True, False),
         (BODY[-1:] + frame(0, 0, 1, b"x" * 16_000) * 3, True, False),
