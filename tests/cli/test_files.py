@@ -64,7 +64,7 @@ def test_damage_is_a_line_an_object_and_exit_4(store: Path) -> None:
     line = checked.stdout.decode().splitlines()[0]
     fields, _, rest = line.partition(": ")
     name = f"wal/shard-00/{log_file(store).name}"
-    assert fields.split() == ["damage", "wal-frame", name, "4536", "orders", "1-3"]
+    assert fields.split() == ["damage", "wal-frame", name, "4552", "orders", "1-3"]
     assert "; " in rest
     lines = run("fsck", str(store), "-o", "ndjson").stdout.splitlines()
     # On a busy machine it has time to say how far it is.
