@@ -12,7 +12,6 @@ readers wait, and take nothing.) The row is the median of those ratios; the note
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from tests.bench.rows_bulk import load, settle
 from tests.bench.rows_history import Client, p99, post
 from tests.bench.rows_http import Plan, payload
 from tests.bench.servers import BenchError, Server
+from tests.hanging import launcher
 
 WRITES_PER_S = 5000
 PULSE_S = 0.01
@@ -195,24 +195,22 @@ def run_hostile(plan: Plan) -> Iterator[Row]:
 
 
 def run_cold_hanging(records: int, plan: Plan) -> Iterator[Row]:
-    """A cold tier whose files never open: named pipes without a writer stand in their places."""
+    """A cold tier whose files never open."""
     with servers.scratch(plan.where) as directory:
-        cold = directory / "cold"
+        cold, sign = directory / "cold", directory / "hangs"
         cold.mkdir()
         options = ("--cold-dir", str(cold), "--hot-retain-segments", "1", "--cache-bytes", "4MiB")
-        server = servers.spawn_topicsd(directory, options=options)
+        server = servers.spawn_topicsd(directory, options=options, launcher=launcher(sign, "topics_daemon.main"))
         try:
             load(server, records)
-            moved = _wait_for_moves(server, cold)
-            for path in moved:
-                path.unlink()
-                os.mkfifo(path)
+            _wait_for_moves(server, cold)
+            sign.write_text(str(cold))
             yield from _rounds("cold store hanging, 8 readers in it", server, cold_readers, plan)
         finally:
             server.kill()
 
 
-def _wait_for_moves(server: Server, cold: Path) -> list[Path]:
+def _wait_for_moves(server: Server, cold: Path) -> None:
     """Until data was moved and what was moved is gone from here."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -220,7 +218,7 @@ def _wait_for_moves(server: Server, cold: Path) -> list[Path]:
         moved = list(cold.rglob("*.data"))
         assert server.directory is not None
         if moved and not any((server.directory / path.relative_to(cold)).exists() for path in moved):
-            return moved
+            return
     raise BenchError("nothing was moved to the cold tier within two minutes")
 
 

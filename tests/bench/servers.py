@@ -111,11 +111,13 @@ def spawn_topicsd(
     options: tuple[str, ...] = (),
     syncs: Path | None = None,
     held: Path | None = None,
+    launcher: Path | None = None,
 ) -> Server:
     """Start the daemon on a directory (which may hold a store) and wait until it is ready.
 
     With `samples` it runs under the sampling profiler, which writes them there at the end; with `syncs` that file gets
-    a byte for each sync, with `held` that one a line for each long round of its loop. `options` are its own.
+    a byte for each sync, with `held` that one a line for each long round of its loop. `launcher` is a script that is
+    run in its place. `options` are its own.
     """
     topicsd = Path(sys.executable).with_name("topicsd")
     if not topicsd.exists():
@@ -125,6 +127,8 @@ def spawn_topicsd(
         command = [sys.executable, "-m", "tests.bench.counted", str(syncs)]
     if held:
         command = [sys.executable, "-m", "tests.bench.held", str(held)]
+    if launcher:
+        command = [sys.executable, str(launcher)]
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED)}
     directory.mkdir(parents=True, exist_ok=True)

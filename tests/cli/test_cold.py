@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine import Engine
-from tests.cli.support import Daemon
+from tests.cli.support import PYTHON, Daemon
 from tests.daemon.kit import post
+from tests.hanging import launcher
 
 pytestmark = pytest.mark.slow
 
@@ -104,9 +106,10 @@ def test_a_missing_and_a_lying_file_are_named_and_a_tier_that_is_away_is_not_tak
 
 def test_F68_a_tier_that_hangs_ends_a_check_with_a_finding(cold: Daemon, place: Path) -> None:
     cold.stop()
-    store = place / "cold" / "STORE"
-    store.unlink()
-    os.mkfifo(store)  # who opens a pipe that nobody writes to waits for ever
-    found = cold.run("fsck", str(place / "data"), "--cold", str(place / "cold"), TOPICS_COLD_DEADLINE_MS="300")
+    sign = place / "hangs"
+    sign.write_text(str(place / "cold"))
+    command = [PYTHON, str(launcher(sign, "topics_cli")), "fsck", str(place / "data"), "--cold", str(place / "cold")]
+    environment = cold.environment(TOPICS_COLD_DEADLINE_MS="300")
+    found = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
     assert found.returncode == 4
     assert b"does not answer within 0.3 s" in found.stdout

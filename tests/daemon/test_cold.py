@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, serving
+from tests.hanging import launcher
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -73,12 +73,10 @@ def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_pa
             daemon.write("other", 1)
             checkpoint(daemon)
         until(lambda: len(data_files(tmp_path / "data")) == 1)
-    # Who opens a pipe that nobody writes to waits for ever.
-    store = tmp_path / "cold" / "STORE"
-    content = store.read_bytes()
-    store.unlink()
-    os.mkfifo(store)
-    with serving(tmp_path, environ=environment(tmp_path)) as daemon, daemon.wire() as waiting:
+    sign = tmp_path / "hangs"
+    sign.write_text(str(tmp_path / "cold"))
+    topicsd = launcher(sign, "topics_daemon.main")
+    with serving(tmp_path, environ=environment(tmp_path), launcher=topicsd) as daemon, daemon.wire() as waiting:
         waiting.send(request("GET", "/v0/topics/t/records/1"))
         for round_ in range(3, 6):
             fill(daemon, round_ * SEGMENT)
@@ -88,7 +86,6 @@ def test_F68_a_tier_that_hangs_for_ever_costs_only_the_reads_that_need_it(tmp_pa
         checkpoint(daemon)
         answer = waiting.answer()
         assert (answer.status, answer.code) == (503, "cold_unavailable")
-    store.unlink()
-    store.write_bytes(content)
+        assert b"does not answer" in answer.body
     with serving(tmp_path, environ=environment(tmp_path)) as daemon:
         assert daemon.ask(request("GET", "/v0/topics/t/records/60")).status == 200
