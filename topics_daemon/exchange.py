@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from engine.errors import TopicsError
 from engine.topic.history import NotCached
@@ -216,6 +216,10 @@ class Exchange:
     """A request whose answer is not there yet: it holds its place in the order of answers."""
 
     __slots__ = ("answer", "connection", "counted", "head", "last", "started_ns")
+
+    takes_long: ClassVar = False
+    """Whether it waits for more than the engine's turn and a sync: no other request of its connection has to, as far as
+    the protocol lets them pass."""
 
     def __init__(self, connection: Requester, head: Head | None, started_ns: int, *, counted: bool = True) -> None:
         self.connection = connection

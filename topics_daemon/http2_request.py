@@ -30,7 +30,6 @@ from topics_daemon.body import (
 )
 from topics_daemon.exchange import AHEAD_BYTES, Exchange, run
 from topics_daemon.http2_head import as_fields
-from topics_daemon.readers import Late
 
 if TYPE_CHECKING:
     from topics_daemon.exchange import Outlet, Streaming
@@ -224,8 +223,7 @@ class Request:
         answer = run(self.daemon, self, self.head, body, self._started_ns)
         if answer is not None:
             self._send_answer(answer)
-        elif self.pending and self.pending[-1].counted and not isinstance(self.pending[-1], Late):
-            # A read waits for a disk, which may take long: no other request of the connection has to.
+        elif self.pending and self.pending[-1].counted and not self.pending[-1].takes_long:
             self.line.working[self] = None
 
     def refuse(self, error: TopicsError) -> None:

@@ -374,6 +374,8 @@ class Late(Exchange):
 
     __slots__ = ("_asking", "_body", "_catching", "_timer")
 
+    takes_long = True
+
     def __init__(
         self, daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int, job: ReadJob
     ) -> None:

@@ -180,6 +180,20 @@ def test_F69_a_flood_of_streams_is_refused_and_writers_that_wait_for_answers_are
         assert head >= 1 + 4 * flood.acked, "what was acked is there"
 
 
+def test_what_takes_long_holds_up_nothing_else_of_its_connection() -> None:
+    """Where the connection's share is one request, a checkpoint in flight was all of it: nothing else was read."""
+    with daemon_process("--max-inflight-per-key", "8") as running, Client(running) as client:
+        running.write("t", 0)
+        numbers = {}
+        for path, method in (("/v0/admin/checkpoint", "POST"), ("/v0/health", "GET")):
+            numbers[path] = number = client.h2.get_next_available_stream_id()
+            fields = [(":method", method), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
+            client.h2.send_headers(number, fields, end_stream=True)
+        client.flush()  # both at once
+        assert client.answer(numbers["/v0/admin/checkpoint"])[0] == 200
+        assert list(client.statuses) == [*numbers.values()][::-1], "in the order in which they were answered"
+
+
 def test_nobody_has_all_requests_that_may_be_open() -> None:
     """Bodies that do not come keep their requests open: of what one connection has, as much is left for others."""
     with daemon_process("--max-connections", "64") as running, Client(running) as greedy, Client(running) as other:

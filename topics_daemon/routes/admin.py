@@ -30,6 +30,7 @@ class CheckpointExchange(Exchange):
 
     __slots__ = ("warnings",)
 
+    takes_long = True
     warnings: list[str]
 
     def answered(self, ticket: Ticket[CheckpointDone]) -> None:

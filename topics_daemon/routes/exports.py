@@ -38,6 +38,7 @@ class ExportExchange(Exchange):
 
     __slots__ = ("warnings",)
 
+    takes_long = True
     warnings: list[str]
 
     def made(self, export: Export | TopicsError) -> None:

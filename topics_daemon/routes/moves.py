@@ -48,6 +48,7 @@ class MoveExchange(Exchange):
 
     __slots__ = ("daemon", "warnings")
 
+    takes_long = True
     daemon: Daemon
     warnings: list[str]
 
