@@ -308,7 +308,10 @@ def create(fs: Fs, path: str) -> int:
         return fs.open(path, OpenMode.CREATE)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            space = fs.space()
+            try:
+                space = fs.space()
+            except OSError:
+                raise error from None  # it stays what it is: lack of space, which may pass
             if space.inodes_free == 0:
                 said = f"the file system has no inodes left ({space.bytes_free} bytes are free)"
                 raise OSError(errno.ENOSPC, said, path) from error

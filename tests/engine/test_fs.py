@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from engine.fs import INODES_MANY, OpenMode, OsFs, create, remedy, write_whole
+from engine.fs import INODES_MANY, OpenMode, OsFs, Space, create, remedy, write_whole
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
@@ -52,6 +52,16 @@ def test_F22_missing_inodes_are_called_so_and_only_where_there_is_an_end_of_them
         create(FakeDisk(inodes=0), "file")
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, "file")
     assert remedy(raised.value) == "remove files there"
+    lost = FakeDisk(inodes=0)
+
+    def unknown() -> Space:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lost, "space", unknown)
+        with pytest.raises(OSError, match="No space left") as raised:
+            create(lost, "file")
+    assert raised.value.errno == errno.ENOSPC
     disk = FakeDisk(capacity=0)
     handle = create(disk, "file")
     with pytest.raises(OSError, match="No space left") as raised:
