@@ -252,15 +252,20 @@ def start(
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(arguments, stderr=log, env=environ or clean_environment())
     deadline = time.monotonic() + START_S
-    while not port_file.exists():
-        assert process.poll() is None, (directory / "log").read_text()
-        assert time.monotonic() < deadline, "the daemon does not start"
-        time.sleep(0.01)
-    daemon = DaemonProcess(process, int(port_file.read_text()), str(socket_path), directory, arguments)
-    # 401: probes need a key, so whoever has one asks again.
-    while daemon.ask(request("GET", "/v0/ready")).status not in (200, 401):
-        assert time.monotonic() < deadline, "the daemon does not become ready"
-        time.sleep(0.01)
+    try:
+        while not port_file.exists():
+            assert process.poll() is None, (directory / "log").read_text()
+            assert time.monotonic() < deadline, "the daemon does not start"
+            time.sleep(0.01)
+        daemon = DaemonProcess(process, int(port_file.read_text()), str(socket_path), directory, arguments)
+        # 401: probes need a key, so whoever has one asks again.
+        while daemon.ask(request("GET", "/v0/ready")).status not in (200, 401):
+            assert time.monotonic() < deadline, "the daemon does not become ready"
+            time.sleep(0.01)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     return daemon
 
 
