@@ -73,6 +73,7 @@ class Call:
         "begun",
         "channel",
         "client",
+        "failed_at",
         "failing_since",
         "held_by",
         "request",
@@ -86,6 +87,8 @@ class Call:
         self.begun = time.monotonic()
         self.failing_since = 0.0
         """When the present row of failures began; 0 while all is well."""
+        self.failed_at = 0.0
+        """When the last one was."""
         self.held_by = ""
         """What we wait for, for people."""
         self.resume_at = 0.0
@@ -182,7 +185,7 @@ class Call:
     def _try_again(self, failure: Failure, at_least_s: float, at_most_s: float) -> None:
         """Plan the next try, or raise `failure` when patience is over."""
         now = time.monotonic()
-        self.failing_since = self.failing_since or now
+        self.failing_since, self.failed_at = self.failing_since or now, now
         retry_for_ms = self.client.retry_for_ms
         over = self.failing_since + (RETRY_FOR_MS if retry_for_ms is None else retry_for_ms) / 1000
         if now >= over:
@@ -291,8 +294,9 @@ class Client:
         now = time.monotonic()
         if not self.talk.is_live:
             teller = call.client
-            is_long = call.failing_since and now - max(call.failing_since, teller._back_at) > PATIENCE_S
-            if is_long and not teller._was_told:
+            # A try that failed before the daemon was back says nothing of it now.
+            is_news = not teller._was_told and call.failed_at > teller._back_at
+            if is_news and call.failing_since and now - max(call.failing_since, teller._back_at) > PATIENCE_S:
                 teller._was_told = True
                 self.talk.note(f"topics: {call.held_by}; trying again")
             return

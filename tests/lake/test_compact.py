@@ -81,7 +81,7 @@ def test_many_batches_become_one_with_the_same_rows_gaps_and_sums(tmp_path: Path
     assert (batch.first, batch.last, batch.merged, batch.adds_up) == (1, 720, 6, True)
     (part,) = (lake / "topic=t").rglob("*.parquet")
     assert pq.read_metadata(part).num_row_groups == 1
-    assert Lake(str(lake)).starts("other") == [(2, seq) for seq in range(1, 7)]
+    assert [first for _, first in Lake(str(lake)).starts("other")] == list(range(1, 7))
     assert os.listdir(f"{lake}.staging") == ["LOCK"]
     with Engine(str(tmp_path / "store")) as log:
         log.write("t", [1, 2])
