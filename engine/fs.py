@@ -17,6 +17,8 @@ from typing import Final, NamedTuple, Protocol
 
 IOV_MAX: Final = 1024
 """How many buffers one vectored write takes (Linux UIO_MAXIOV)."""
+REFUSED: Final = (errno.EIO, errno.ENODATA, errno.EUCLEAN)
+"""Errors of a read by which the disk refuses bytes: a bad sector (ENODATA says that too), a cable, a file system."""
 
 
 class OpenMode(Enum):

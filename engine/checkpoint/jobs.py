@@ -28,7 +28,7 @@ from engine.formats.snapshot import (
 )
 from engine.fs import Fs, create, write_whole
 from engine.segment.build import Built, Run, build
-from engine.segment.reader import DamagedSegment
+from engine.segment.damaged import DamagedSegment
 from engine.segment.segment import TOPICS_DIR, Segment
 from engine.segment.write import TailsWriter, read_back, remove, remove_empty, write_deletes, write_segment
 from engine.store.snapshots import entry_of

@@ -7,7 +7,6 @@ dead by then is left out; which seqs that are is taken down with the source.
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
@@ -16,10 +15,11 @@ from typing import Protocol
 from engine.errors import StoreDamaged
 from engine.formats.append import append_part, decode_append_body
 from engine.formats.segment import differences
-from engine.fs import Fs
+from engine.fs import REFUSED, Fs
 from engine.ranges import Ranges
 from engine.segment.build import Run, times_of
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.topic.block import Block, Bytes, Lens
 from engine.topic.damaged import DamagedFrames
@@ -121,7 +121,7 @@ class _FromLog:
 
     def runs(self, readers: Readers) -> Iterator[Run]:
         lost: Ranges = []
-        why = ""
+        why, unread = "", False
         shard = self._block.shard
         for lsn, live in self._frames():
             try:
@@ -130,14 +130,15 @@ class _FromLog:
                 lost, why = lost + live, str(error)
                 continue
             except OSError as error:
-                if error.errno != errno.EIO:
+                if error.errno not in REFUSED:
                     raise
+                unread = True
                 lost, why = lost + live, f"wal/shard-{shard:02d}, lsn {lsn}: {error.strerror}"
                 continue
             bounds = array("I", accumulate(strides, initial=0))
             yield from _parts(first_seq, data, bounds, ts, (columns[0], columns[1], columns[2]), live)
         if lost:
-            raise DamagedFrames(self._topic_id, lost, why)
+            raise DamagedFrames(self._topic_id, lost, why, unread=unread)
 
 
 class _FromSegment:

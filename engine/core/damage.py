@@ -10,6 +10,9 @@ them again waits for the first telling. After a restart the gap is known and the
 409 until somebody has looked after the files. What a checkpoint meets in the log is told the same way, and it is tried
 again: otherwise one bad frame would keep all later ones from being made. So is what a reader meets in the log when it
 reads a block back (engine/topic/damaged.py).
+
+Bytes that the disk refuses (EIO) may be had a moment later. Until that has lasted (engine/topic/refusals.py) nothing is
+told, their readers get a 503, and the checkpoint fails.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ from engine.errors import Code, Refused, TopicsError, Unavailable
 from engine.formats.control import GapBody, encode_control_body
 from engine.formats.frame import FrameType
 from engine.limits import OnCorruption
-from engine.segment.reader import DamagedSegment
+from engine.segment.damaged import DamagedSegment
 from engine.segment.segment import Segment
 from engine.topic.cache import Cache
 from engine.topic.damaged import DamagedFrames
 from engine.topic.history import ReadJob
 from engine.topic.rangeset import RangeSet
+from engine.topic.refusals import UNREADABLE_MS, Place
 from engine.topic.state import Topic
 from engine.types import Reason
 
@@ -105,10 +109,22 @@ class Damage:
     def found(self, damage: Iterable[Found], ticket: Ticket[bool]) -> None:
         """See to it that everybody learns of damage; the ticket is answered when it makes sense to ask again."""
         waits = False
+        certain: list[tuple[Slot, Found]] = []
         for found in damage:
             slot = self._catalog.by_id.get(topic_of(found))
             if slot is None or slot.dropped or not is_still_there(slot.topic, found):
                 continue
+            if found.unread and self._may_pass(slot, found):
+                ticket.fail(
+                    Unavailable(
+                        Code.NOT_READY,
+                        f"the disk refuses records of topic {slot.name!r}; look after it and its cable, and try again; "
+                        f"they count as lost when that lasts for {UNREADABLE_MS // 1000} s; {found}",
+                    )
+                )
+            else:
+                certain.append((slot, found))
+        for slot, found in certain:
             error = self._why_not(slot, found)
             if error is not None:
                 ticket.fail(error)
@@ -134,6 +150,13 @@ class Damage:
         except TopicsError as error:
             ticket.fail(error)
             return True
+
+    def _may_pass(self, slot: Slot, found: Found) -> bool:
+        """Whether what the disk refuses has not been refused for long enough to count as lost; it is said once."""
+        waits, is_new = self._catalog.cache.refusals.refused(place_of(found), seqs_of(found), self._now())
+        if is_new and len(self.said) < SAID_MAX:
+            self.said.append(f"topic {slot.name!r}: {found}; lost when that lasts for {UNREADABLE_MS // 1000} s")
+        return waits
 
     def _why_not(self, slot: Slot, found: Found) -> TopicsError | None:
         if self._refuse:
@@ -193,6 +216,11 @@ class Damage:
 def topic_of(found: Found) -> int:
     """The id of the topic whose records are damaged."""
     return found.topic_id if isinstance(found, DamagedFrames) else found.segment.topic_id
+
+
+def place_of(found: Found) -> Place:
+    """Where they lie."""
+    return found.topic_id if isinstance(found, DamagedFrames) else found.segment
 
 
 def seqs_of(found: Found) -> list[tuple[int, int]]:

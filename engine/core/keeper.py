@@ -39,7 +39,7 @@ from engine.errors import Code, Unavailable, log_failed
 from engine.formats.snapshot import Globals, ShardCut, snapshot_path
 from engine.fs import Fs
 from engine.limits import EngineSettings
-from engine.segment.reader import DamagedSegment
+from engine.segment.damaged import DamagedSegment
 from engine.segment.segment import Segment
 from engine.store.recovery import OpenedStore
 from engine.topic.block import Block

@@ -24,7 +24,7 @@ from engine.core.catalog import Catalog
 from engine.core.slot import Slot
 from engine.formats.work import Work
 from engine.limits import EngineSettings
-from engine.segment.reader import DamagedSegment
+from engine.segment.damaged import DamagedSegment
 from engine.segment.segment import Segment
 from engine.segment.tiers import ColdMissingError
 from engine.store.recovery import OpenedStore
@@ -137,7 +137,7 @@ class Merges:
             self.bytes += job.read
             self._waiting.append(job)
             return
-        self._spoil(job, job.copy.why is not None)
+        self._spoil(job, job.copy.refusal is not None or not all(found.unread for found in job.copy.damage))
         self._let_go(job)
 
     def failed(self, job: MergeJob, error: OSError) -> list[str]:

@@ -23,7 +23,7 @@ from engine.formats.manifest import BadMeta, decode_meta
 from engine.formats.work import WORK_BYTES_MAX, WORK_DIR, Work, parse_work_name
 from engine.fs import Fs
 from engine.limits import EngineSettings
-from engine.segment.reader import DamagedSegment
+from engine.segment.damaged import DamagedSegment
 from engine.segment.segment import TOPICS_DIR, Segment, parse_segment_path
 from engine.segment.tiers import TMP, ColdMissingError, ColdTier, TieredFs, copy_to
 from engine.store.recovery import OpenedStore

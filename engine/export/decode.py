@@ -24,7 +24,8 @@ from engine.formats.export import ExportPiece, ExportTopic
 from engine.formats.segment import CHECK_LEN, INFO_LEN, ROW_LEN, SUM_LEN, SUM_ROWS, index_len, parse_info
 from engine.fs import Fs, OpenMode
 from engine.limits import MIB
-from engine.segment.reader import Chunk, DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import Chunk, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 
 BATCH_BYTES: Final = 32 * MIB

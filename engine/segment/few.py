@@ -14,13 +14,13 @@ from typing import Final
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from engine.formats.segment import SUM_ROWS, RowView
-from engine.fs import Fs
+from engine.fs import REFUSED, Fs
 from engine.segment.segment import Segment
 
 GROUPS_BYTES: Final = 8 << 20
 """Groups that hold no more together are read whole."""
-GONE: Final = (errno.EIO, errno.ENOENT, errno.ENODATA, errno.EUCLEAN)
-"""Errors that say that the disk has lost the bytes; all others are the caller's."""
+GONE: Final = (errno.ENOENT, *REFUSED)
+"""Errors that say that the bytes cannot be had from the disk; all others are the caller's."""
 PIECE: Final = 1 << 20
 """Bytes of a group that are looked at together."""
 _LOW: Final = 0xFFFF_FFFF

@@ -9,7 +9,8 @@ tier it is none of ours to judge, and neither is a newer format here: `StoreFore
 
 A `SegmentFiles` is for one thread: it closes the file used longest ago when it opens one too many. Jobs in a pool make
 their own. Nothing here decides what damage means: `DamagedSegment` names the rows, the owner of the topic tells readers
-(a `corruption` gap), adds them to `Segment.bad`, and asks again.
+(a `corruption` gap), adds them to `Segment.bad`, and asks again. Where the disk refused bytes it may be nothing yet, as
+`unread` says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final, TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
-from engine.errors import StoreDamaged, StoreForeign
+from engine.errors import StoreForeign
 from engine.formats.header import FILE_HEADER_LEN, FileKind
 from engine.formats.segment import (
     CHECK_LEN,
@@ -38,8 +39,9 @@ from engine.formats.segment import (
     sums_len,
 )
 from engine.formats.tagtable import TagTable, parse_filter, parse_filter_len
-from engine.fs import Fs, OpenMode
+from engine.fs import REFUSED, Fs, OpenMode
 from engine.ranges import Ranges, ranges_of
+from engine.segment.damaged import DamagedSegment
 from engine.segment.few import GONE, is_few, read_few
 from engine.segment.mend import LOW, mend_rows
 from engine.segment.segment import CHUNK_RECORDS, Segment
@@ -55,7 +57,7 @@ FILTER_FIRST: Final = 4096
 CHUNK_BYTES: Final = 1 << 20
 """A chunk is ended before it has more bytes of records, where a sum allows that."""
 _TRIES: Final = 3
-"""So often in a row before what only the data can give counts as lost (faults.md F37: an error that lasts)."""
+"""So often in a row what only the data can give is asked for (faults.md F37: an error that lasts)."""
 
 
 _GROUP_LEN: Final = SUM_ROWS * ROW_LEN
@@ -66,17 +68,6 @@ _MISSING: Final = -1
 
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-
-
-class DamagedSegment(StoreDamaged):
-    """Records that do not check, or cannot be read: `rows` are exactly those, as ascending inclusive ranges."""
-
-    def __init__(self, segment: Segment, path: str, rows: Ranges, why: str) -> None:
-        super().__init__(f"{path}: {why}")
-        self.segment = segment
-        self.path = path
-        self.rows = rows
-        self.why = why
 
 
 class Rows:
@@ -146,7 +137,17 @@ class Chunk(Rows):
 class SegmentFiles:
     """The segments of one store, for one thread."""
 
-    __slots__ = ("_elsewhere", "_fs", "_handles", "_handles_max", "_mended", "_pairs", "_store_id", "_strange")
+    __slots__ = (
+        "_elsewhere",
+        "_fs",
+        "_handles",
+        "_handles_max",
+        "_mended",
+        "_pairs",
+        "_refused",
+        "_store_id",
+        "_strange",
+    )
 
     def __init__(self, fs: Fs, store_id: bytes, handles_max: int = HANDLES_MAX) -> None:
         self._fs = fs
@@ -158,6 +159,8 @@ class SegmentFiles:
         """Those of the data and of the index of a segment that was read, as long as no handle is given back: to make
         the paths and to look them up costs as much as to read the rows."""
         self._mended: dict[Segment, tuple[bytes, Ranges]] = {}
+        self._refused = False
+        """Whether the disk has refused something that is being read now."""
         self._elsewhere: set[str] = set()
         """Paths of files that were taken for none."""
         self._strange: set[Segment] = set()
@@ -189,6 +192,7 @@ class SegmentFiles:
 
     def rows(self, segment: Segment, start: int, stop: int) -> Rows:
         """The rows `start … stop - 1`, from `.idx` alone. Raises `DamagedSegment`, `StoreForeign`, `OSError`."""
+        self._refused = False
         first, rows, _ = self._rows(segment, start, stop)
         return Rows(start, rows, start - first, stop - first, rows.bounds())
 
@@ -212,6 +216,7 @@ class SegmentFiles:
         return self._chunks(segment, start, stop, nowait=nowait)
 
     def _chunks(self, segment: Segment, start: int, stop: int, *, nowait: bool) -> list[Chunk] | None:
+        self._refused = False
         pair = self._pairs.get(segment)
         handle = self._open_data(segment, nowait=nowait) if pair is None else pair[0]
         if handle is None:
@@ -353,7 +358,7 @@ class SegmentFiles:
                     if kind is FileKind.SEGMENT_TAGS and not proven:
                         raise Elsewhere(path)  # a table does not say whose it is, and records say the same
             except BaseException as error:
-                if not isinstance(error, OSError) or error.errno not in GONE:
+                if not isinstance(error, OSError) or not self._is_gone(error):
                     fs.close(handle)
                     raise
                 header = b""
@@ -383,8 +388,14 @@ class SegmentFiles:
                 if segment.cold or error.errno not in GONE:
                     raise
                 if error.errno == errno.ENOENT or not tries_left:
+                    self._is_gone(error)
                     break
         return _MISSING
+
+    def _is_gone(self, error: OSError) -> bool:
+        """Whether an error says that bytes cannot be had; that it was the disk that refused them is remembered."""
+        self._refused = self._refused or error.errno in REFUSED
+        return error.errno in GONE
 
     def _whole(self, segment: Segment, path: str, kind: FileKind) -> bytes:
         """All of a file behind its header."""
@@ -405,15 +416,15 @@ class SegmentFiles:
             self._elsewhere.add(segment.idx_path)
             return bytes(length)
         except OSError as error:
-            if error.errno not in GONE:
+            if not self._is_gone(error):
                 raise
             return bytes(length)
 
     def _damaged(self, segment: Segment, path: str, rows: list[int], why: str) -> DamagedSegment:
         """What to raise for rows that are lost; where they should be there may be a file of something else."""
-        return DamagedSegment(
-            segment, path, ranges_of(rows), ELSEWHERE if path in self._elsewhere or segment in self._strange else why
-        )
+        elsewhere = path in self._elsewhere or segment in self._strange
+        why = ELSEWHERE if elsewhere else "the disk refuses bytes that its records need" if self._refused else why
+        return DamagedSegment(segment, path, ranges_of(rows), why, unread=self._refused and not elsewhere)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -425,14 +436,15 @@ class SegmentFiles:
         last = min(-(-stop // SUM_ROWS) * SUM_ROWS, segment.count)
         groups = segment.sums_offset + first // SUM_ROWS * SUM_LEN
         sums = array("Q", self._piece(segment, groups, segment.sums_offset + sums_len(last) - groups))
-        if segment not in self._mended:
+        mended = self._mended.get(segment)
+        if mended is None:
             rows = self._piece(segment, segment.rows_offset + first * ROW_LEN, (last - first) * ROW_LEN)
             view = memoryview(rows)
             found = [xxh3_64_intdigest(view[at : at + _GROUP_LEN]) for at in range(0, len(rows), _GROUP_LEN)]
             if found == sums[0::2].tolist():
                 return first, RowView(rows, segment.flags), sums
-            self._mend(segment)
-        all_rows, bad = self._mended[segment]
+            mended = self._mend(segment)
+        all_rows, bad = mended
         news = [row for a, b in bad for row in range(max(a, first), min(b + 1, last)) if not _within(segment.bad, row)]
         if news:
             why = f"the index of {len(news)} records cannot be made again"
@@ -449,8 +461,9 @@ class SegmentFiles:
         else:
             segment.own = True
 
-    def _mend(self, segment: Segment) -> None:
-        """Make the rows that do not check again, from the data."""
+    def _mend(self, segment: Segment) -> tuple[bytes, Ranges]:
+        """Make the rows that do not check again, from the data; which of them cannot be. That is kept, unless it is so
+        only because the disk refuses what it would be made from."""
         rows = self._piece(segment, segment.rows_offset, segment.count * ROW_LEN)
         sums = self._piece(segment, segment.sums_offset, sums_len(segment.count))
         handle = self._open_data(segment)
@@ -461,16 +474,19 @@ class SegmentFiles:
                 data = self._fs.pread(handle, segment.data_len + CHECK_LEN, segment.data_offset)
                 break
             except OSError as error:
-                if error.errno not in GONE:
+                if not self._is_gone(error):
                     raise
         data = data.ljust(segment.data_len + CHECK_LEN, b"\0")
         check = parse_check(data, segment.data_len)
         data = data[: segment.data_len]
         proven = xxh3_64_intdigest(data) == check
-        while len(self._mended) >= MENDED_MAX:
-            del self._mended[next(iter(self._mended))]
-        self._mended[segment] = mend_rows(rows, sums, data, segment.first_seq, segment.flags, data_proven=proven)
+        made = mend_rows(rows, sums, data, segment.first_seq, segment.flags, data_proven=proven)
+        if not (made[1] and self._refused):
+            while len(self._mended) >= MENDED_MAX:
+                del self._mended[next(iter(self._mended))]
+            self._mended[segment] = made
         segment.worn = True
+        return made
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
@@ -510,7 +526,7 @@ class SegmentFiles:
             try:
                 part = self._fs.pread(handle, length, offset + start)
             except OSError as error:
-                if error.errno not in GONE:
+                if not self._is_gone(error):
                     raise
                 return False
             data[start - base : start - base + len(part)] = part

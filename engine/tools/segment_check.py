@@ -26,7 +26,8 @@ from engine.formats.segment import (
 )
 from engine.formats.tagtable import TagTable, parse_filter
 from engine.fs import Fs, OpenMode
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.segment.tiers import ColdError, ColdMissingError
 from engine.tools.finding import Finding, FindingId, Severity

@@ -22,6 +22,7 @@ from engine.segment.segment import Segment
 from engine.topic.block import DERIVED, NOT_LOGGED, Block
 from engine.topic.damaged import stand_in
 from engine.topic.history import History
+from engine.topic.refusals import Refusals
 from engine.types import Reason
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Cache:
         "history",
         "load",
         "lost",
+        "refusals",
         "retired",
         "volatile_held",
     )
@@ -76,6 +78,7 @@ class Cache:
         """As many bytes of that have ever come."""
         self.volatile_held = 0
         """The part of it that is in no log."""
+        self.refusals = Refusals()
         self.history = History(self)
         self.bad: set[tuple[int, int]] = set()
         """Frames, as (shard, lsn), that are damaged, and all of whose records are told as lost."""

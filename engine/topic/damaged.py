@@ -18,14 +18,24 @@ class DamagedFrames(StoreDamaged):
 
     ranges   seqs of those that were live, or of all
     frames   (shard, lsn) of the frames, where a block is read back from that stays as it is
+    unread   the disk refused some of them, and may give them later
     """
 
-    def __init__(self, topic_id: int, ranges: Ranges, why: str, frames: tuple[tuple[int, int], ...] = ()) -> None:
+    def __init__(
+        self,
+        topic_id: int,
+        ranges: Ranges,
+        why: str,
+        frames: tuple[tuple[int, int], ...] = (),
+        *,
+        unread: bool = False,
+    ) -> None:
         super().__init__(why)
         self.topic_id = topic_id
         self.ranges = ranges
         self.why = why
         self.frames = frames
+        self.unread = unread
 
 
 def stand_in(first_seq: int, count: int, ts: int) -> Rendered:

@@ -27,7 +27,8 @@ from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.segment import SUM_ROWS, minus
 from engine.fragment import digits
 from engine.fs import Fs
-from engine.segment.reader import Chunk, DamagedSegment, Rows, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import Chunk, Rows, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
 from engine.topic.block import WEIGHT_FIXED, Block, Bytes, Lens, counted_between
@@ -460,6 +461,7 @@ class History:
 
     def _keep_part(self, segment: Segment, part: Part) -> None:
         """Keep a part; those that it overlaps, read for somebody else meanwhile, make room for it."""
+        self._cache.refusals.was_read(segment, part.first_seq, part.first_seq + part.count - 1)
         first = part.first_seq - segment.first_seq
         firsts = self._firsts.setdefault(segment, [])
         at = bisect_right(firsts, first)

@@ -7,7 +7,6 @@ is live leaves the tail at once. The oldest blocks may be sealed: their records 
 
 from __future__ import annotations
 
-import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from engine.errors import StoreDamaged
 from engine.fragment import Rendered, ts_of
+from engine.fs import REFUSED
 from engine.topic.block import BLOCK_RECORDS, BLOCK_WEIGHT, DERIVED, NOT_LOGGED, OPEN_BYTES, OPEN_RECORDS, Block
 from engine.topic.cache import Cache
 from engine.topic.damaged import DamagedFrames
@@ -31,11 +31,11 @@ def _last_ts(block: Block) -> int:
     return block.last_ts
 
 
-def _why_damaged(error: StoreDamaged | OSError) -> str:
-    """What to say of a frame that is damaged. Raises an error of the disk that may pass."""
-    if isinstance(error, OSError) and error.errno != errno.EIO:
+def _is_unread(error: StoreDamaged | OSError) -> bool:
+    """Whether the disk refused a frame that is damaged. Raises an error that says nothing about the frame."""
+    if isinstance(error, OSError) and error.errno not in REFUSED:
         raise error
-    return str(error)
+    return isinstance(error, OSError)
 
 
 def _are_one(left: Block, right: Block) -> bool:
@@ -142,27 +142,29 @@ class Tail:
         assert block.segment is None, "a sealed block is never hot as a whole"
         found: list[Rendered] = []
         lost: list[tuple[int, int, int]] = []
-        why = ""
+        why, unread = "", False
         ts = block.first_ts
         for lsn, first, count in block.frames():
             try:
                 rendered = self.cache.frame(block.shard, lsn, first, count, ts)
             except (StoreDamaged, OSError) as error:
-                why = _why_damaged(error)
+                unread = _is_unread(error) or unread
+                why = str(error)
                 lost.append((lsn, first, count))
                 continue
             found.append(rendered)
+            self.cache.refusals.was_read(self.topic_id, first, first + count - 1)
             if self.cache.bad:
                 ts = ts_of(rendered.fragments, len(rendered.fragments) + 1 - rendered.strides[-1])
         if lost:
-            raise self._damaged(block.shard, lost, why)
+            raise self._damaged(block.shard, lost, why, unread)
         block.warm(found)
         self.cache.hold_again(block, self)
         return block
 
-    def _damaged(self, shard: int, frames: list[tuple[int, int, int]], why: str) -> DamagedFrames:
+    def _damaged(self, shard: int, frames: list[tuple[int, int, int]], why: str, unread: bool) -> DamagedFrames:
         ranges = [(first, first + count - 1) for _, first, count in frames]
-        return DamagedFrames(self.topic_id, ranges, why, tuple((shard, lsn) for lsn, _, _ in frames))
+        return DamagedFrames(self.topic_id, ranges, why, tuple((shard, lsn) for lsn, _, _ in frames), unread=unread)
 
     def at(self, block: Block, index: int) -> tuple[Block, int]:
         """A hot block and the index in it of record `index` of `block`: of a cold one only the frame is read back that
@@ -188,9 +190,11 @@ class Tail:
             ts = self.ts_at(block, first - 1)
         first_seq = block.first_seq + first
         try:
-            return self.cache.peek(block.shard, lsn, first_seq, count, ts), index - first
+            part = self.cache.peek(block.shard, lsn, first_seq, count, ts)
         except (StoreDamaged, OSError) as error:
-            raise self._damaged(block.shard, [(lsn, first_seq, count)], _why_damaged(error)) from error
+            raise self._damaged(block.shard, [(lsn, first_seq, count)], str(error), _is_unread(error)) from error
+        self.cache.refusals.was_read(self.topic_id, first_seq, first_seq + count - 1)
+        return part, index - first
 
     def size(self, block: Block, start: int, stop: int) -> int:
         """What records `start … stop - 1` of a block count for; where a frame cannot be read, their share of what all

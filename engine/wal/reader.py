@@ -5,12 +5,11 @@ Nothing here decides what a bad frame means; that is `engine.store.verdicts`.
 
 from __future__ import annotations
 
-import errno
 from typing import Final
 
 from engine.errors import StoreDamaged
 from engine.formats.frame import CHECK_LEN, HEADER_LEN, FrameHeader, body_check, frame_len, parse_header
-from engine.fs import Fs, OpenMode
+from engine.fs import REFUSED, Fs, OpenMode
 from engine.wal.chain import LogFile
 
 WINDOW: Final = 1 << 20
@@ -90,7 +89,7 @@ class FrameReader:
         try:
             self._data = self._pread(path, PIECE, offset)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in REFUSED:
                 raise
             # A bad sector behind the frame is no reason to do without it.
             self._data = self._pread(path, HEADER_LEN, offset)

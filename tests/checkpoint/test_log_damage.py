@@ -13,6 +13,7 @@ from engine.core.damage import Damage
 from engine.core.jobs import outcome
 from engine.fs import Fs
 from engine.limits import OnCorruption
+from engine.topic.refusals import UNREADABLE_MS
 from engine.types import CheckpointDone, Reason
 from tests.core.hand import SMALL, Hand
 
@@ -82,6 +83,8 @@ def test_a_bad_sector_costs_the_frame_that_lies_in_it_and_not_its_neighbours() -
     hand = cold()
     fs = BadSector(hand, b'"n":8,')
     assert attempt(hand, cast(Fs, fs)).error is not None
+    hand.pass_ms(UNREADABLE_MS)
+    assert attempt(hand, cast(Fs, fs)).error is not None, "it has lasted: a gap"
     hand.pass_ms(5_000)
     assert attempt(hand, cast(Fs, fs)).error is None
     assert hand.core.state("t").damage == [(7, 9)]

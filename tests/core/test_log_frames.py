@@ -8,9 +8,10 @@ import pytest
 
 from engine.commands import Batch, DeleteSelector
 from engine.core.reads import until_read
-from engine.errors import Code, Refused
+from engine.errors import Code, Refused, Unavailable
 from engine.fs import Fs
 from engine.limits import OnCorruption
+from engine.topic.refusals import UNREADABLE_MS
 from engine.types import Match, Page, Reason, WhyGone
 from tests.checkpoint.test_log_damage import BadSector, cold, hurt, retried
 from tests.core.hand import Hand, records
@@ -87,10 +88,13 @@ def test_a_filter_on_tags_and_a_delete_by_tag_get_by() -> None:
     assert hand.core.state("t").count == 30
 
 
-def test_a_bad_sector_is_told_like_a_flipped_bit() -> None:
+def test_a_bad_sector_is_told_like_a_flipped_bit_once_it_has_lasted() -> None:
     hand = cold()
     fs = BadSector(hand, b'"n":8,')
     hand.core.fs = hand.core.store.fs = cast(Fs, fs)
+    with pytest.raises(Unavailable):
+        lost(hand)
+    hand.pass_ms(UNREADABLE_MS)
     assert lost(hand) == [7, 8, 9]
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from engine.errors import StoreDamaged
 from engine.fs import Fs
+from engine.segment.damaged import DamagedSegment
 from engine.segment.mend import mend_rows, parse_fragment
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.segment.whose import read_deletes
 from engine.segment.write import write_deletes

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from engine.segment import few
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from tests.segment.kit import STORE, Sample, disk_of, fragments, plain
 from tests.sim.disk import FakeDisk

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.errors import StoreDamaged, StoreForeign
 from engine.formats.header import FileHeader, pack_file_header, parse_file_header
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import SegmentFiles
 from engine.segment.whose import read_deletes
 from engine.segment.write import write_deletes
 from tests.segment.kit import (

@@ -8,7 +8,8 @@ import pytest
 
 from engine.formats.manifest import LOCK_PATH, STORE_PATH
 from engine.fs import Fs, OpenMode, read_file, write_whole
-from engine.segment.reader import DamagedSegment, SegmentFiles
+from engine.segment.damaged import DamagedSegment
+from engine.segment.reader import SegmentFiles
 from engine.segment.tiers import ColdError, ColdTier, LocalSegmentStore, SegmentStore, TieredFs, copy_to
 from tests.segment.kit import STORE, all_chunks, check_all, disk_of, small
 from tests.sim.disk import FakeDisk

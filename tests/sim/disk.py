@@ -51,6 +51,8 @@ class FakeDisk:
         self.locked = False
         self.page_cache = True
         """Whether a read that must not wait is answered."""
+        self.refused: set[int] = set()
+        """Numbers of files of which no byte can be read; the next process finds that mended."""
         self.last_write: tuple[File, int, bytes, bytes, int] | None = None
         """The write that was the last step: file, offset, the bytes before, the bytes after, the size before."""
         self._numbers = 0
@@ -233,7 +235,10 @@ class FakeDisk:
         return min(end, max(file.blocks, len(file.cache)))
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
-        return bytes(memoryview(self._open_file(handle)[0].cache)[offset : offset + length])
+        file = self._open_file(handle)[0]
+        if file.number in self.refused:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return bytes(memoryview(file.cache)[offset : offset + length])
 
     def pread_nowait(self, handle: int, length: int, offset: int) -> bytes | None:
         return self.pread(handle, length, offset) if self.page_cache else None

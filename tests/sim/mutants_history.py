@@ -24,6 +24,7 @@ from engine.formats.manifest import MANIFEST_PATH
 from engine.fs import OpenMode, replace_file
 from engine.segment.segment import TOPICS_DIR
 from engine.segment.write import write_deletes
+from engine.topic.refusals import Refusals
 from engine.topic.tail import Tail
 from engine.wal.prepare import Shorten, Trim
 from engine.wal.shard import Shard
@@ -154,6 +155,18 @@ def _directory_that_is_there_taken_for_durable(patch: Patch) -> None:
                 fs.fsync_dir(parent)
 
     patch.set(write_module, "_make_directories", make)
+
+
+@_mutant("history-refused")
+def _what_the_disk_refuses_is_told_at_once(patch: Patch) -> None:
+    """A fault that passes costs records for good."""
+    patch.set(Refusals, "refused", lambda self, place, seqs, now_ms: (False, True))
+
+
+@_mutant("history-refused")
+def _what_was_read_since_still_counts_as_refused(patch: Patch) -> None:
+    """Two faults of half a minute are taken for one of a minute."""
+    patch.set(Refusals, "was_read", lambda self, place, first, last: None)
 
 
 # -- what a snapshot says ---------------------------------------------------------------------------------------------

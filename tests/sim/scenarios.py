@@ -552,6 +552,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             ("full", history.full, history.SMALL),
             ("resharded", history.resharded, history.SMALL),
             ("unfinished", history.unfinished, history.SMALL),
+            ("refused", history.refused, history.SMALL),
             ("pinned", pinned, history.SMALL),
         )
     ),

@@ -14,6 +14,7 @@ import msgspec
 
 import engine.core.keeper as keeper_module
 import engine.core.sealing as sealing_module
+from engine.errors import Unavailable
 from engine.types import ConfigChanges, Match
 from tests.sim.media import Cut
 from tests.sim.world import TINY, World
@@ -525,6 +526,62 @@ def unfinished(world: World) -> None:
         world.checkpoint()
         world.power_off(Cut(0)).start()
         world.check()
+
+
+def refused(world: World) -> None:
+    """The disk refuses all of the closed history, or the log, for a while, several times: who reads it is told to come
+    again, checkpoints wait, and no record is lost, whatever became of the process meanwhile."""
+    world.put("t", durability="disk")
+    for _ in range(3):
+        world.append("t", 8)
+    world.append("u", 3, size=900)
+    world.checkpoint()
+    for ending in (".data", ".log"):
+        if ending == ".log":
+            for _ in range(6):
+                world.append("t", 4, size=900)
+            world.settle()
+        world.kill().start()
+        for pause_ms in (20_000, 30_000):
+            _refuse(world, ending)
+            for _ in range(3):
+                _cannot_read(world)
+                world.clock.tick(pause_ms // 3)
+                world.step()
+            _cannot_read(world)
+            world.disk.refused = set()
+            world.check()
+            _forget(world)
+            world.clock.tick(pause_ms)
+    world.checkpoint()
+    world.kill().start()
+    world.check()
+
+
+def _refuse(world: World, ending: str) -> None:
+    tree = world.disk.cached_tree()
+    world.disk.refused = {world.disk._file(path).number for path in tree if path.endswith(ending)}
+    _forget(world)
+
+
+def _forget(world: World) -> None:
+    """Memory holds nothing of what was read."""
+    cache = world.core.catalog.cache
+    while cache.history.held:
+        cache.history.give_back()
+    bytes_max, cache.bytes_max = cache.bytes_max, 1
+    cache.shrink()
+    cache.shrink()
+    cache.bytes_max = bytes_max
+
+
+def _cannot_read(world: World) -> None:
+    """What is there cannot be had now, and is not lost."""
+    try:
+        world.check()
+    except Unavailable:
+        return
+    raise AssertionError("what the disk refuses was read, or is lost")
 
 
 class _DiedError(BaseException):
