@@ -1,7 +1,7 @@
 /* Errors for the daemon's own process: preload this, and name a control file in FAILING_CONTROL.
 
    While the control file exists its first word says what fails: "sync" makes fdatasync of a regular file return EIO,
-   "write" makes pwritev to one return EIO, "full" makes posix_fallocate return ENOSPC, "hang" makes fdatasync wait
+   "write" makes pwritev to one return EIO, "read" makes pread of one do so, "full" makes posix_fallocate return ENOSPC, "hang" makes fdatasync wait
    until the file is gone. Everything else works as ever. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -85,6 +85,35 @@ ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off_t offset, 
     }
     return real(fd, parts, count, offset, flags);
 }
+
+#define FAILING_READ(name)                                                                            \
+    ssize_t name(int fd, void *to, size_t length, off_t offset)                                       \
+    {                                                                                                 \
+        ssize_t (*real)(int, void *, size_t, off_t) =                                                 \
+            (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, #name);                         \
+        if (regular(fd) && wanted("read")) {                                                          \
+            errno = EIO;                                                                              \
+            return -1;                                                                                \
+        }                                                                                             \
+        return real(fd, to, length, offset);                                                          \
+    }
+
+#define FAILING_READS(name)                                                                           \
+    ssize_t name(int fd, const struct iovec *parts, int count, off_t offset, int flags)               \
+    {                                                                                                 \
+        ssize_t (*real)(int, const struct iovec *, int, off_t, int) =                                 \
+            (ssize_t (*)(int, const struct iovec *, int, off_t, int))dlsym(RTLD_NEXT, #name);         \
+        if (regular(fd) && wanted("read")) {                                                          \
+            errno = EIO;                                                                              \
+            return -1;                                                                                \
+        }                                                                                             \
+        return real(fd, parts, count, offset, flags);                                                 \
+    }
+
+FAILING_READ(pread)
+FAILING_READ(pread64)
+FAILING_READS(preadv2)
+FAILING_READS(preadv64v2)
 
 int posix_fallocate(int fd, off_t offset, off_t length)
 {

@@ -168,6 +168,29 @@ def test_F10_a_failed_sync_in_the_daemon_makes_it_read_only_with_reads_served(
     assert write(daemon, "f")[0] == 200
 
 
+def test_history_that_the_disk_refuses_for_a_while_is_a_503_and_costs_nothing(
+    failing: Path, tmp_path: Path, daemons: list[Daemon]
+) -> None:
+    daemon = start(daemons, tmp_path / "data", tmp_path / "s")
+    for _ in range(5):
+        assert write(daemon, "t", 100)[0] in (200, 201)
+    assert ask(daemon, "POST", "/v0/admin/checkpoint")[0] == 200
+    daemon.kill()
+    daemon = start(daemons, tmp_path / "data", tmp_path / "s")
+    failing.write_text("read")
+    for _ in range(5):
+        status, answer = ask(daemon, "POST", "/v0/topics/t/diff", {"limit": 1000})
+        assert (status, answer["error"]["code"]) == (503, "not_ready")
+        assert ".data" in answer["error"]["message"]
+    assert write(daemon, "t", 3)[0] == 200, "nothing else waits for it"
+    failing.unlink()
+    records, stones = read_all(daemon.socket_path, "t")
+    assert (len(records), stones) == (503, [])
+    assert "damage" not in ask(daemon, "GET", "/v0/topics/t")[1]
+    until(lambda: "the disk refuses" in daemon.log.read_text())
+    assert daemon.log.read_text().count("lost when that lasts") == 1
+
+
 def test_F09_a_failed_write_in_the_daemon_makes_it_read_only(
     failing: Path, tmp_path: Path, daemons: list[Daemon]
 ) -> None:
