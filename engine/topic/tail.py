@@ -300,6 +300,8 @@ class Tail:
         if block.known_tags is not None:
             self.cache.history.know_tags(block, block.known_tags)
         for old in replaced:
+            place = self.topic_id if old.segment is None else old.segment
+            self.cache.refusals.was_read(place, old.first_seq, old.last_seq)
             if old.segment is None:
                 self.cache.remove(old)
             else:

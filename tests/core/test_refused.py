@@ -188,6 +188,21 @@ def test_a_checkpoint_that_meets_it_fails_and_comes_about_when_it_is_over() -> N
     assert lost(hand) == []
 
 
+def test_what_a_checkpoint_has_read_since_counts_as_read() -> None:
+    hand = cold()
+    refuse(hand, *all_of(hand, ".log"))
+    assert attempt(hand).error is not None
+    hand.disk.refused = set()
+    hand.pass_ms(THIRD)
+    assert attempt(hand).error is None
+    hand.write("t", *[{"n": number, "pad": "x" * 200} for number in range(31, 34)])
+    hand.quieten()
+    hand.pass_ms(UNREADABLE_MS)
+    refuse(hand, *all_of(hand, ".log"))
+    refused(lambda: page_of(hand, 30))
+    assert is_whole(hand)
+
+
 def test_a_checkpoint_goes_through_when_what_is_refused_has_become_a_gap() -> None:
     hand = cold()
     refuse(hand, *all_of(hand, ".log"))
