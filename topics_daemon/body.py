@@ -39,6 +39,8 @@ MEMBERS_FREE: Final = 4096
 """Members of a gzip body that may hold little or nothing…"""
 MEMBER_BYTES_MIN: Final = 1024
 """…and what all of them have to hold on average beyond that: a member costs 10 µs, however little it takes to send."""
+EMPTY_MEMBERS: Final = 32
+"""Members without anything in them that are gone through before others are looked at again."""
 DEFLATE_RATIO_MAX: Final = 1032
 """How many times larger than itself what deflate packs can be."""
 DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
@@ -225,7 +227,7 @@ class Inflating:
     What is read goes to zlib in slices, because each member gives back a copy of all that follows it.
     """
 
-    __slots__ = ("_at", "_full", "_given", "_member", "_members", "_rest", "_untouched")
+    __slots__ = ("_at", "_full", "_given", "_member", "_members", "_rest", "_untouched", "rests")
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -238,6 +240,8 @@ class Inflating:
         """Whether there may be more to come out of what was read."""
         self._members = self._given = 0
         """Members that are complete, and bytes that came out."""
+        self.rests = False
+        """Whether nothing came out only because others are to be looked at before it goes on."""
 
     def __len__(self) -> int:
         """Bytes that wait to be inflated."""
@@ -249,9 +253,15 @@ class Inflating:
         self._untouched = self._untouched and not data
 
     def take(self, bytes_max: int) -> bytes:
-        """Inflate at most so much; empty when more has to come first. Raises the 400 of what is not gzip."""
+        """Inflate at most so much; empty when more has to come first, or when it `rests`. Raises the 400 of what is not
+        gzip."""
+        members_max = self._members + EMPTY_MEMBERS
+        self.rests = False
         while len(self) or self._full:
             if self._member.eof:
+                if self._members == members_max:
+                    self.rests = True
+                    return b""
                 self._next_member()
             member, slice_ = self._member, self._rest[self._at : self._at + SLICE_BYTES]
             try:
@@ -304,6 +314,8 @@ class Unpacking:
         stepped = 0
         while stepped < STEP_BYTES:
             part = self._inflating.take(min(STEP_BYTES, most - self._size + 1))
+            if self._inflating.rests:
+                return False
             if not part:
                 if not self._inflating.is_whole:
                     raise _bad("the gzip body is not complete")

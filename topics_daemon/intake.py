@@ -203,6 +203,9 @@ class Intake:
     def _step(self) -> None:
         """With no batch in flight: cut the next one, if it is due."""
         comes = self._inflate()
+        if self._gzip is not None and self._gzip.rests:
+            self._daemon.loop.call_soon(self._go_on)
+            return
         whole = self._framing.over and (self._gzip is None or self._gzip.is_whole)
         if self._lines.has_line() or (whole and not comes and len(self._lines)):
             if len(self._lines) < BATCH_BYTES and not self._due and not self._nothing_comes:

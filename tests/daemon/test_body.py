@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import Code, Refused
 from engine.limits import Limits
-from topics_daemon.body import STEP_BYTES, Chunked, Chunks, Inflating, Sized, Unpacking
+from topics_daemon.body import EMPTY_MEMBERS, STEP_BYTES, Chunked, Chunks, Inflating, Sized, Unpacking
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -108,6 +108,12 @@ def test_members_of_a_byte_are_steps_too() -> None:
     packed, daemon = unpacking(gzip.compress(b"1") * 1000, 1 << 26)
     assert not packed.step()
     assert 0 < daemon.buffered_bytes < 100
+
+
+def test_members_without_anything_are_steps_too() -> None:
+    packed, _ = unpacking(gzip.compress(b"") * (4 * EMPTY_MEMBERS) + gzip.compress(b"1"), 1 << 20)
+    assert [packed.step() for _ in range(4)] == [False] * 3 + [True]
+    assert packed.content() == b"1"
 
 
 def test_inflation_stops_at_the_bound() -> None:
@@ -225,7 +231,7 @@ def test_members_that_hold_nothing_cost_what_they_send_and_are_bounded() -> None
     inflating = Inflating()
     inflating.feed(gzip.compress(b"") * 200_000)
     with pytest.raises(Refused, match="small members"):
-        inflating.take(1000)
+        [inflating.take(1000) for _ in range(200)]
     lines = gzip.compress(b"1\n" * 600)
     assert inflate(lines * 10_000, 1 << 26) == b"1\n" * 6_000_000
     assert inflate(gzip.compress(b"1\n") * 4000, 1 << 26) == b"1\n" * 4000

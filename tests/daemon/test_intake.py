@@ -90,6 +90,12 @@ def test_a_body_of_known_length(daemon: DaemonProcess, unix: bool, coding: str) 
     assert values(daemon, topic) == NUMBERS.splitlines()
 
 
+def test_members_of_gzip_without_anything_in_them_are_passed_over(daemon: DaemonProcess) -> None:
+    body = gzip.compress(b"") * 200 + gzip.compress(NUMBERS) + gzip.compress(b"") * 200
+    check_whole(whole(daemon, "members", body, "Content-Encoding: gzip"), 1000)
+    assert values(daemon, "members") == NUMBERS.splitlines()
+
+
 @pytest.mark.parametrize("size", [1, 7, 5000])
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 def test_a_body_in_chunks(daemon: DaemonProcess, size: int, coding: str) -> None:
