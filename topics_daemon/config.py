@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -545,9 +546,16 @@ def help_text(program: str) -> str:
         choices = f" ({', '.join(setting.choices)})" if setting.choices else f" ({setting.kind.value})"
         default = show(setting, setting.default)
         flag = "" if setting.secret else f"{setting.flag}{choices}, "
-        lines.append(f"  {flag}{setting.variable}, default {default or 'none set'}")
-        lines.append(f"      {setting.help}")
+        lines += _folded(f"{flag}{setting.variable}, default {default or 'none set'}", "  ", "    ")
+        lines += _folded(setting.help, "      ", "      ")
     return "\n".join(lines) + "\n"
+
+
+def _folded(text: str, first: str, rest: str) -> list[str]:
+    """A text as lines of a terminal, broken between words."""
+    return textwrap.wrap(
+        text, 80, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def program_name() -> str:
