@@ -249,7 +249,9 @@ class Readers:
         return sum(whose.unsent() for whose, _ in self._taking) > TAKING_BYTES_MAX
 
     def takes_turns(self, requests: Iterable[tuple[str, PageRequest]]) -> bool:
-        """Whether pages wait for their turn while it is `busy`, because they are large together."""
+        """Whether pages wait for their turn: others come before what is large, and together they are."""
+        if not self.busy:
+            return False
         weighs = self.daemon.engine.weighs
         left = LARGE_BYTES
         for name, request in requests:

@@ -135,7 +135,7 @@ class Poll(LongPoll):
         """The topic has changed: answer if there is anything to say."""
         if self._asking is None or not self._asking.waits:
             readers = self._daemon.readers
-            if readers.busy and readers.takes_turns(((self._name, self._request),)):
+            if readers.takes_turns(((self._name, self._request),)):
                 self._asking = self._asking or Asking(readers)
                 self._asking.wait(TURN, self)
             else:
@@ -218,7 +218,7 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
         request, wait_ms, warnings = _read_body(daemon, head, body, lines)
     daemon.drain(head.name)
     readers = daemon.readers
-    if readers.busy and readers.takes_turns(((head.name, request),)):
+    if readers.takes_turns(((head.name, request),)):
         raise NotCached(TURN)
     daemon.reading()
     page = daemon.engine.page(head.name, request)
@@ -373,7 +373,7 @@ class ManyPoll(LongPoll):
             return
         pages = ManyPages(self._daemon, self._requests, self._max_bytes)
         readers = self._daemon.readers
-        if readers.busy and readers.takes_turns(self._requests.items()):
+        if readers.takes_turns(self._requests.items()):
             self._pages = pages
             self._asking = self._asking or Asking(readers)
             self._asking.wait(TURN, self)
@@ -472,7 +472,7 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     if daemon.draining:
         wait_ms = 0
     daemon.drain(*requests)
-    if daemon.readers.busy and daemon.readers.takes_turns(requests.items()):
+    if daemon.readers.takes_turns(requests.items()):
         raise NotCached(TURN)
     daemon.reading()
     pages = ManyPages(daemon, requests, max_bytes)
