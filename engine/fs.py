@@ -304,8 +304,12 @@ class OsFs:
         return kinds[-1] if kinds else ""
 
 
+class NoInodes(OSError):
+    """The lack of space (ENOSPC) of a file system that can hold more bytes and no more files."""
+
+
 def create(fs: Fs, path: str) -> int:
-    """Open a file that must not be there yet; where the file system has run out of inodes, the error says so."""
+    """Open a file that must not be there yet; where the file system has run out of inodes, it raises `NoInodes`."""
     try:
         return fs.open(path, OpenMode.CREATE)
     except OSError as error:
@@ -316,14 +320,14 @@ def create(fs: Fs, path: str) -> int:
                 raise error from None  # it stays what it is: lack of space, which may pass
             if space.inodes_free == 0:
                 said = f"the file system has no inodes left ({space.bytes_free} bytes are free)"
-                raise OSError(errno.ENOSPC, said, path) from error
+                raise NoInodes(errno.ENOSPC, said, path) from error
         raise
 
 
 def remedy(error: OSError) -> str:
     """What helps against an error of the disk that has kept something from being written, in a few words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space there" if "inodes" not in str(error.strerror) else "remove files there"
+        return "remove files there" if isinstance(error, NoInodes) else "free some space there"
     if error.errno == errno.EROFS:
         return "mount it for writing (dmesg says why it is not)"
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -1,4 +1,4 @@
-"""Reads that must not wait, on a real file system and on the simulated ones."""
+"""The real file system and the simulated ones: reads that must not wait, what is no file, a full disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from engine.fs import INODES_MANY, OpenMode, OsFs, Space, create, remedy, write_whole
+from engine.fs import INODES_MANY, NoInodes, OpenMode, OsFs, Space, create, remedy, write_whole
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
 
@@ -50,6 +50,7 @@ def test_F22_missing_inodes_are_called_so_and_only_where_there_is_an_end_of_them
 ) -> None:
     with pytest.raises(OSError, match="no inodes left") as raised:
         create(FakeDisk(inodes=0), "file")
+    assert isinstance(raised.value, NoInodes)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, "file")
     assert remedy(raised.value) == "remove files there"
     lost = FakeDisk(inodes=0)
