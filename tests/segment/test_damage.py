@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.errors import StoreDamaged
-from engine.fs import Fs
+from engine.fs import Fs, read_file
 from engine.segment.damaged import DamagedSegment
 from engine.segment.mend import mend_rows, parse_fragment
 from engine.segment.reader import SegmentFiles
@@ -18,7 +18,6 @@ from engine.segment.write import write_deletes
 from tests.segment.kit import NOW, STORE, Sample, check_records, check_tags, disk_of, fresh, plain, small
 from tests.sim.disk import FakeDisk
 from tests.sim.faults import Call, Effect, Fault, FaultFs
-from tests.sim.media import Tree
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +49,9 @@ def flips(content: bytes, step: int) -> Iterator[tuple[int, bytes]]:
         yield bit // 8, bytes(bad)
 
 
-def with_file(tree: Tree, path: str, content: bytes) -> FakeDisk:
-    return FakeDisk.of_tree({**tree, path: content}, boot="b")
+def with_file(disk: FakeDisk, path: str, content: bytes) -> FakeDisk:
+    """The disk with another content of one file."""
+    return FakeDisk.of_tree({**disk.cached_tree(), path: content}, boot="b")
 
 
 def row_at(sample: Sample, offset: int) -> int | None:
@@ -65,19 +65,16 @@ def row_at(sample: Sample, offset: int) -> int | None:
     return None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("piece", [False, True])
 def test_F63_a_bit_of_the_data_costs_the_record_that_it_lies_in(piece: bool) -> None:
     sample = small()
     disk, segment = disk_of(sample, piece=piece)
-    tree = disk.cached_tree()
-    content = tree[segment.data_path]
-    assert content is not None
+    content = read_file(disk, segment.data_path)
     start = segment.data_offset
     for at, bad in flips(content[start : segment.data_size], 29):
         twin = fresh(segment)
         hit = row_at(sample, at)
-        broken = with_file(tree, segment.data_path, content[:start] + bad + content[segment.data_size :])
+        broken = with_file(disk, segment.data_path, content[:start] + bad + content[segment.data_size :])
         found = bad_rows(broken, twin, sample, light=True)
         assert found == ([] if hit is None else [hit]), at
 
@@ -86,9 +83,7 @@ def test_F63_a_bit_of_the_data_costs_the_record_that_it_lies_in(piece: bool) -> 
 def test_a_comma_that_is_hit_costs_nothing_also_between_what_two_sums_cover(piece: bool) -> None:
     sample = plain(200)
     disk, segment = disk_of(sample, piece=piece)
-    tree = disk.cached_tree()
-    content = tree[segment.data_path]
-    assert content is not None
+    content = read_file(disk, segment.data_path)
     wanted = b",".join(row.fragment for row in sample.rows)
     commas = [len(b",".join(row.fragment for row in sample.rows[:count])) for count in range(1, 200)]
     for at in commas:
@@ -96,25 +91,22 @@ def test_a_comma_that_is_hit_costs_nothing_also_between_what_two_sums_cover(piec
         assert bad[segment.data_offset + at] == ord(",")
         bad[segment.data_offset + at] ^= 1
         twin = fresh(segment)
-        with SegmentFiles(with_file(tree, segment.data_path, bytes(bad)), STORE) as files:
+        with SegmentFiles(with_file(disk, segment.data_path, bytes(bad)), STORE) as files:
             chunks = files.chunks(twin, 0, 200)
         assert chunks is not None
         assert b",".join(chunk.data for chunk in chunks) == wanted, at
         assert twin.worn
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("piece", [False, True])
 def test_F47_a_bit_of_the_index_costs_nothing(piece: bool) -> None:
     sample = small()
     disk, segment = disk_of(sample, piece=piece)
-    tree = disk.cached_tree()
-    content = tree[segment.idx_path]
-    assert content is not None
+    content = read_file(disk, segment.idx_path)
     start, end = segment.info_offset, segment.idx_size
     for at, bad in flips(content[start:end], 29):
         twin = fresh(segment)
-        broken = with_file(tree, segment.idx_path, content[:start] + bad + content[end:])
+        broken = with_file(disk, segment.idx_path, content[:start] + bad + content[end:])
         assert bad_rows(broken, twin, sample) == [], at
         assert twin.worn == (at >= 64), at
 
@@ -141,12 +133,10 @@ def test_F37_data_that_cannot_be_opened_once_or_twice_is_not_lost(failures: int)
 def test_F37_a_damaged_index_is_made_again_from_data_that_cannot_be_read_once_or_twice(failures: int) -> None:
     sample = small()
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
-    content = tree[segment.idx_path]
-    assert content is not None
+    content = read_file(disk, segment.idx_path)
     row = bytearray(content)
     row[segment.rows_offset + 5] ^= 1
-    broken = with_file(tree, segment.idx_path, bytes(row))
+    broken = with_file(disk, segment.idx_path, bytes(row))
     for first in range(4):
         faults = [Fault(Call.READ, at, Effect.EIO, path=segment.data_path) for at in range(first, first + failures)]
         assert bad_rows(FaultFs(broken, faults), fresh(segment), sample) == [], first
@@ -155,26 +145,22 @@ def test_F37_a_damaged_index_is_made_again_from_data_that_cannot_be_read_once_or
 def test_a_bit_of_a_header_costs_nothing() -> None:
     sample = small()
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
     for path in (segment.data_path, segment.idx_path, segment.tags_path):
-        content = tree[path]
-        assert content is not None
+        content = read_file(disk, path)
         for at, bad in flips(content[:64], 5):
-            assert bad_rows(with_file(tree, path, bad + content[64:]), fresh(segment), sample) == [], at
+            assert bad_rows(with_file(disk, path, bad + content[64:]), fresh(segment), sample) == [], at
 
 
 def test_a_bit_of_the_tags_costs_nothing() -> None:
     sample = small()
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
-    content = tree[segment.tags_path]
-    assert content is not None
+    content = read_file(disk, segment.tags_path)
     for at, bad in flips(content[64:], 11):
         twin = fresh(segment)
-        assert bad_rows(with_file(tree, segment.tags_path, content[:64] + bad), twin, sample, tags=True) == [], at
+        assert bad_rows(with_file(disk, segment.tags_path, content[:64] + bad), twin, sample, tags=True) == [], at
         assert twin.worn
     for length in range(0, len(content), 19):
-        assert bad_rows(with_file(tree, segment.tags_path, content[:length]), fresh(segment), sample, tags=True) == []
+        assert bad_rows(with_file(disk, segment.tags_path, content[:length]), fresh(segment), sample, tags=True) == []
     disk.unlink(segment.tags_path)
     assert bad_rows(disk, fresh(segment), sample, tags=True) == []
 
@@ -182,29 +168,25 @@ def test_a_bit_of_the_tags_costs_nothing() -> None:
 def test_a_damaged_list_of_deleted_rows_is_never_taken_for_nothing_deleted() -> None:
     disk, segment = disk_of(small())
     digest = write_deletes(disk, STORE, NOW, segment, 1, [(0, 3), (5, 5)])
-    tree = disk.cached_tree()
     path = segment.del_path(1)
-    content = tree[path]
-    assert content is not None
+    content = read_file(disk, path)
     for _, bad in flips(content, 1):
         with pytest.raises(StoreDamaged):
-            read_deletes(with_file(tree, path, bad), STORE, segment, 1, digest)
+            read_deletes(with_file(disk, path, bad), STORE, segment, 1, digest)
     for length in range(len(content)):
         with pytest.raises(StoreDamaged):
-            read_deletes(with_file(tree, path, content[:length]), STORE, segment, 1, digest)
+            read_deletes(with_file(disk, path, content[:length]), STORE, segment, 1, digest)
     with pytest.raises(StoreDamaged):
-        read_deletes(with_file(tree, path, content + bytes(8)), STORE, segment, 1, digest)
+        read_deletes(with_file(disk, path, content + bytes(8)), STORE, segment, 1, digest)
 
 
 def test_F47_an_index_that_is_cut_or_gone_is_made_again() -> None:
     sample = small()
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
-    content = tree[segment.idx_path]
-    assert content is not None
+    content = read_file(disk, segment.idx_path)
     for length in range(0, len(content), 23):
         twin = fresh(segment)
-        assert bad_rows(with_file(tree, segment.idx_path, content[:length]), twin, sample) == [], length
+        assert bad_rows(with_file(disk, segment.idx_path, content[:length]), twin, sample) == [], length
         assert twin.worn
     disk.unlink(segment.idx_path)
     assert bad_rows(disk, fresh(segment), sample) == []
@@ -213,16 +195,14 @@ def test_F47_an_index_that_is_cut_or_gone_is_made_again() -> None:
 def test_data_that_is_cut_costs_what_is_missing() -> None:
     sample = small()
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
-    content = tree[segment.data_path]
-    assert content is not None
+    content = read_file(disk, segment.data_path)
     ends, at = {}, 0
     for row in sample.alive:
         ends[row] = at = at + len(sample.rows[row].fragment)
         at += 1
     for length in range(0, len(content), 37):
         missing = [row for row, end in ends.items() if end > length - 64]
-        assert bad_rows(with_file(tree, segment.data_path, content[:length]), fresh(segment), sample) == missing, length
+        assert bad_rows(with_file(disk, segment.data_path, content[:length]), fresh(segment), sample) == missing, length
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -230,9 +210,8 @@ def test_damage_to_index_and_data_together_never_gives_wrong_bytes(seed: int) ->
     dice = random.Random(seed)
     sample = small(200)
     disk, segment = disk_of(sample, piece=seed % 5 == 0)
-    tree = disk.cached_tree()
     for path in {segment.idx_path, segment.data_path}:
-        content = bytearray(tree[path] or b"")
+        content = bytearray(read_file(disk, path))
         for _ in range(dice.choice([1, 1, 3])):
             at = dice.randrange(64, len(content))
             what = dice.choice(["bit", "zeros", "cut", "swap"])
@@ -244,19 +223,18 @@ def test_damage_to_index_and_data_together_never_gives_wrong_bytes(seed: int) ->
                 content[at : at + 64] = content[64:128][: len(content) - at]
             elif dice.random() < 0.3 and len(content) > 130:
                 del content[max(at, 65) :]
-        tree[path] = bytes(content)
-    bad = bad_rows(FakeDisk.of_tree(tree, boot="b"), segment, sample)
+        disk = with_file(disk, path, bytes(content))
+    bad = bad_rows(disk, segment, sample)
     assert len(bad) <= segment.count
 
 
 def test_a_zeroed_page_costs_the_records_that_it_touches() -> None:
     sample = plain(400, 100)
     disk, segment = disk_of(sample)
-    tree = disk.cached_tree()
-    content = bytearray(tree[segment.data_path] or b"")
+    content = bytearray(read_file(disk, segment.data_path))
     content[8192:12288] = bytes(4096)
     hit = {row_at(sample, at - 64) for at in range(8192, 12288)} - {None}
-    assert set(bad_rows(with_file(tree, segment.data_path, bytes(content)), segment, sample)) == hit
+    assert set(bad_rows(with_file(disk, segment.data_path, bytes(content)), segment, sample)) == hit
 
 
 def test_unreadable_sectors_cost_the_records_in_them() -> None:
@@ -283,12 +261,10 @@ def test_F36_the_index_of_another_topic_under_a_header_of_ours_is_not_believed(p
     """What a disk leaves that did not write: the info says whose it is."""
     sample = plain(20)
     disk, segment = disk_of(sample, piece=piece)
-    tree = disk.cached_tree()
-    content = tree[segment.idx_path]
-    assert content is not None
+    content = read_file(disk, segment.idx_path)
     index = Sample(sample.first_seq, sample.runs, sample.rows).built(topic_id=7).index
     at = segment.info_offset
-    disk = with_file(tree, segment.idx_path, content[:at] + index + content[at + len(index) :])
+    disk = with_file(disk, segment.idx_path, content[:at] + index + content[at + len(index) :])
     assert bad_rows(disk, segment, sample) == [], "the data proves what the rows were"
     assert segment.worn
 
