@@ -296,10 +296,6 @@ class Config(msgspec.Struct, frozen=True):
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
-    def explicit(self, name: str) -> bool:
-        """Whether somebody chose the value."""
-        return self.sources[name] != "default"
-
     @property
     def cold_place(self) -> str:
         """Where the cold tier is, a bucket or an absolute path; empty: nowhere."""

@@ -39,7 +39,6 @@ RST_STREAM: Final = 0x3
 SETTINGS: Final = 0x4
 PING: Final = 0x6
 GOAWAY: Final = 0x7
-WINDOW_UPDATE: Final = 0x8
 CONTINUATION: Final = 0x9
 END_STREAM: Final = 0x1
 END_HEADERS: Final = 0x4

@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from engine.formats.append import BadBody
-from engine.formats.frame import FrameType
 
 _VARINT_BYTES_MAX: Final = 10
 
@@ -179,8 +178,3 @@ def _ranges(read: _Reader) -> Iterator[Range]:
         first = before + skipped
         before = first + length - 1
         yield Range(first, before, hops)
-
-
-def forward_part(type_: int, body: bytes) -> bytes:
-    """The records that a frame carries as an Append body: of a Forward what stands behind its varints."""
-    return decode_forward(body, 1 << 63)[1] if type_ == FrameType.FORWARD else body

@@ -65,7 +65,6 @@ class Arrival:
     ) -> None:
         """`topic_id`: what it gets here (`Handover.expect`); `store_id`: of the store that it comes to."""
         self.body: AttachBody | None = None
-        self.copied_bytes = 0
         self._place = place
         self._offer = offer
         self._id = topic_id
@@ -123,7 +122,6 @@ class Arrival:
                     continue
                 segment = write_segment(fs, self._store_id, now_ms, ATTACHED_NUMBER, built, durable)
                 self._paths += segment.paths()
-                self.copied_bytes += segment.data_len
                 entries.append(entry_of(segment, block.live, block.live_bytes, built.tag_set))
         finally:
             readers.close()

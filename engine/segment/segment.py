@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.formats.header import FILE_HEADER_LEN
-from engine.formats.segment import CHECK_LEN, FLAG_METAS, FLAG_NODES, FLAG_TAGS, INFO_LEN, ROW_LEN, sums_len
+from engine.formats.segment import CHECK_LEN, FLAG_TAGS, INFO_LEN, ROW_LEN, sums_len
 from engine.formats.snapshot import tails_path
 
 CHUNK_RECORDS: Final = 256
@@ -119,14 +119,6 @@ class Segment:
     def in_tails(self) -> bool:
         """Whether it is a piece of a tails file."""
         return self.offset > 0
-
-    @property
-    def has_node(self) -> bool:
-        return bool(self.flags & FLAG_NODES)
-
-    @property
-    def has_meta(self) -> bool:
-        return bool(self.flags & FLAG_METAS)
 
     @property
     def has_tag(self) -> bool:

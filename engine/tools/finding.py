@@ -26,13 +26,10 @@ class Severity(StrEnum):
 class FindingId(StrEnum):
     """What was found."""
 
-    META = "meta"
-    """STORE, LOCK or meta/MANIFEST."""
     FOREIGN = "foreign"
     """A file of another store, place or format."""
     UNREADABLE = "unreadable"
     """The disk does not give the bytes."""
-    WAL_MISSING = "wal-missing"
     WAL_HEADER = "wal-header"
     WAL_FRAME = "wal-frame"
     """A frame whose header is good and whose body is not."""

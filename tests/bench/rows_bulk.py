@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -206,8 +205,3 @@ def children_cpu_s() -> float:
     """CPU of finished child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def has_cli() -> bool:
-    """Whether the command line is installed beside this interpreter."""
-    return shutil.which("topics", path=str(Path(sys.executable).parent)) is not None

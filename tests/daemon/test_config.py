@@ -41,7 +41,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
     assert config.sources["port"] == "flag --port"
     assert config.sources["wal_shards"] == "environment TOPICS_WAL_SHARDS"
     assert config.sources["sync_interval_ms"] == f"file {file}"
-    assert not config.explicit("max_topics")
+    assert config.sources["max_topics"] == "default"
 
 
 def test_the_file_of_the_user_beats_the_one_of_the_machine(tmp_path: Path) -> None:

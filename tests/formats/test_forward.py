@@ -18,9 +18,7 @@ from engine.formats.forward import (
     decode_router_put,
     encode_forward_head,
     encode_router_body,
-    forward_part,
 )
-from engine.formats.frame import FrameType
 
 TS = 1_748_450_000_000
 SEQS = st.integers(1, 2**63)
@@ -44,7 +42,6 @@ def test_a_forward_comes_back_and_holds_no_zero(given_groups: list[Group], rest:
     head = encode_forward_head(given_groups, TS)
     assert b"\0" not in head
     assert decode_forward(head + rest, TS) == (given_groups, rest)
-    assert forward_part(FrameType.FORWARD, head + rest) == rest
     for end in range(len(head)):
         with pytest.raises(BadBody):
             decode_forward(head[:end], TS)

@@ -16,7 +16,6 @@ import xxhash
 
 SECTOR: Final = 512
 PAGE: Final = 4096
-ZERO_SECTOR: Final = bytes(SECTOR)
 ALL: Final = 2**62
 """A step later than any: "everything that was pending arrived"."""
 
