@@ -14,14 +14,12 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from engine import scan
-from engine.core.routers import RouterState
 from engine.delivery import signs
 from engine.queue.events import TimePassed
 from engine.segment.objects import Requests
@@ -31,6 +29,7 @@ from engine.version import VERSION
 from topics_daemon.auth import Caller
 from topics_daemon.exposition import Family, Sample
 from topics_daemon.metrics import RECENT_MAX, Times
+from topics_daemon.routers import routers_of
 
 if TYPE_CHECKING:
     from engine.core import Core
@@ -281,33 +280,6 @@ def _names(daemon: Daemon, core: Core, caller: Caller) -> list[str]:
     for prefix in caller.prefixes:
         names += (slot.name for slot in core.catalog.page(prefix, RECENT_MAX - len(names), "")[0])
     return names
-
-
-def routers_of(
-    core: Core,
-    caller: Caller,
-    prefix: str,
-    size: int,
-    after: str = "",
-    wanted: Callable[[RouterState], bool] = lambda _: True,
-) -> tuple[list[RouterState], bool]:
-    """Up to `size` wanted routers that a caller may know of, by name, after a name, and whether there are more.
-
-    Those with other names are not looked at: how many there are does not show in the time that it takes.
-    """
-    found: list[RouterState] = []
-    for beginning in caller.ranges(prefix):
-        found += core.routers.page(
-            beginning, size + 1 - len(found), after, lambda state: shows_router(caller, state) and wanted(state)
-        )[0]
-        if len(found) > size:
-            return found[:size], True
-    return found, False
-
-
-def shows_router(caller: Caller, state: RouterState) -> bool:
-    """Whether a caller may know of a router: of its name, and of both its topics."""
-    return all(map(caller.allows, (state.router, state.source, state.dest)))
 
 
 def _put_queue(page: _Page, host: Host, name: str, now_ms: int) -> None:

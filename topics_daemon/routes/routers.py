@@ -15,8 +15,8 @@ from topics_daemon.answers import json_answer, list_answer
 from topics_daemon.auth import forbidden_name
 from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
-from topics_daemon.gauges import routers_of, shows_router
 from topics_daemon.head import Head
+from topics_daemon.routers import routers_of, shows_router
 from topics_daemon.routes.asked import list_cursor, match_of, page_size, read_list_cursor
 from topics_daemon.routes.gone import GoneExchange
 
