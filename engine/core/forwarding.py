@@ -206,8 +206,9 @@ class Forwarding:
         chosen: dict[tuple[int, int, int], tuple[Stretch, Chosen]] = {}
         for router in behind:
             dest = core.catalog.by_id[router.dest]
-            limit = hops_limit(chain, router.dest, router.spec.allow_cycle)
-            key = (router.tip, router.spec.filter, limit)
+            spec = router.next_spec
+            limit = hops_limit(chain, router.dest, spec.allow_cycle)
+            key = (router.tip, spec.filter, limit)
             stretch = taken.get(key)
             if stretch is None:
                 stretch = taken[key] = take(
@@ -215,7 +216,7 @@ class Forwarding:
                     slot.hops,
                     router.tip,
                     now,
-                    match=router.spec.filter,
+                    match=spec.filter,
                     hops_max=limit,
                     records_max=records_max,
                     bytes_max=BYTES_MAX // len(behind),
@@ -275,7 +276,7 @@ class Forwarding:
                 else:
                     floor = floors[dest]
                 raised = floor if floor > begins_ts else 0
-                kept = router.spec.preserve_node, router.spec.preserve_tag
+                kept = router.next_spec.preserve_node, router.next_spec.preserve_tag
                 key = first, raised, *kept
                 copied = made.get(key)
                 if copied is None:
@@ -386,7 +387,7 @@ def _room(
     records: list[Record], router: Router, by_count: int | None, by_bytes: int | None, in_all: int | None
 ) -> tuple[int, str | None]:
     """How many of the records fit, and why not the next one."""
-    spec = router.spec
+    spec = router.next_spec
     size = 0
     for index, record in enumerate(records):
         size += record.size(spec.preserve_node, spec.preserve_tag)

@@ -41,6 +41,8 @@ class Router:
 
     cursor     everything of the source up to here is examined, and what was to be copied is in the dest
     tip        the same as of what is staged
+    spec       its definition, as is shown
+    next_spec  the same as of what is staged: passes go by it, for a start reads it before the frames behind it
     forwarded  copies made, in all
     blocked    why it waits, or None
     active     whether its definition is on disk and it may copy

@@ -183,3 +183,22 @@ def _where_it_began_forgotten_by_a_start(patch: Patch) -> None:
         return old(msgspec.structs.replace(body, start="now"), dest)
 
     patch.set(Router, "of", staticmethod(of))
+
+
+@_mutant("changed")
+def _copies_as_defined_before_a_change_that_is_staged(patch: Patch) -> None:
+    """The log has the change before the pass, so a start makes these copies otherwise than they were seen."""
+    old = Forwarding._stage
+
+    def stage(self: Forwarding, slot: Slot, chosen: Any, now: int) -> bool:
+        routers = [router for _, group in chosen for router, _ in group]
+        specs = [router.next_spec for router in routers]
+        for router in routers:
+            router.next_spec = router.spec
+        try:
+            return old(self, slot, chosen, now)
+        finally:
+            for router, spec in zip(routers, specs, strict=True):
+                router.next_spec = spec
+
+    patch.set(Forwarding, "_stage", stage)

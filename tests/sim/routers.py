@@ -420,6 +420,26 @@ def late(net: Net) -> dict[str, str]:
     return {"b": "a"}
 
 
+def changed(net: Net) -> dict[str, str]:
+    """A router gets another definition, and records are copied while that is not on disk yet."""
+    net.topics("a", "b")
+    net.router("a", "b")
+    for keeps in (False, True, False):
+        net.write("a", 2, tag="x")
+        net.step()
+        spec = RouterSpec(start="earliest", preserve_tag=keeps, preserve_node=keeps)
+        put = net.core.routers.put("a>b", "a", "b", spec)
+        net.write("a", tag="x")
+        net.wait(put)
+        net.write("a", tag="x")
+        net.step()
+    net.wait(net.core.checkpoint())
+    net.write("a", tag="x")
+    net.restart("kill")
+    net.write("a", tag="x")
+    return {"b": "a"}
+
+
 SCENARIOS: dict[str, Scenario] = {
     "chain": chain,
     "cycle": cycle,
@@ -430,6 +450,7 @@ SCENARIOS: dict[str, Scenario] = {
     "sealed": sealed,
     "taken-down": taken_down,
     "late": late,
+    "changed": changed,
 }
 
 
