@@ -64,10 +64,9 @@ class Copy:
 
     segment, tags   what became of them, once the job is done; None when what was read was damaged
     damage          which records cannot be had
-    refusal         why files cannot be used at all, though nothing counts as lost
     """
 
-    __slots__ = ("blocks", "count", "damage", "first_seq", "refusal", "segment", "sources", "tags", "topic")
+    __slots__ = ("_refusal", "blocks", "count", "damage", "first_seq", "segment", "sources", "tags", "topic")
 
     def __init__(self, topic: Topic, blocks: list[Block], sources: list[Source]) -> None:
         self.topic = topic
@@ -78,7 +77,8 @@ class Copy:
         self.segment: Segment | None = None
         self.tags: TagSet | None = None
         self.damage: list[DamagedSegment | DamagedFrames] = []
-        self.refusal: StoreForeign | None = None
+        self._refusal: StoreForeign | None = None
+        """Why a file cannot be used at all, though none of its records counts as lost."""
 
     @classmethod
     def of(cls, topic: Topic, group: Group) -> Copy:
@@ -92,7 +92,13 @@ class Copy:
     @property
     def why(self) -> str | None:
         """What is damaged, or of no use; None when nothing is."""
-        return str(self.damage[0]) if self.damage else None if self.refusal is None else str(self.refusal)
+        met = self.damage[0] if self.damage else self._refusal
+        return None if met is None else str(met)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another attempt may find more: nothing was met but bytes that the disk refuses."""
+        return self._refusal is None and all(found.unread for found in self.damage)
 
     def check_damage(self) -> None:
         """Raise for records that are in no older segment either: they have to be told as lost before anything else."""
@@ -112,7 +118,7 @@ class Copy:
             except (DamagedSegment, DamagedFrames) as error:
                 self.damage.append(error)
             except StoreForeign as error:
-                self.refusal = error
+                self._refusal = error
         self.sources = []
         if self.why is not None:
             return None

@@ -137,24 +137,25 @@ class Merges:
             self.bytes += job.read
             self._waiting.append(job)
             return
-        self._spoil(job, job.copy.refusal is not None or not all(found.unread for found in job.copy.damage))
+        if not job.copy.may_pass:
+            self._spoil(job)
         self._let_go(job)
 
     def failed(self, job: MergeJob, error: OSError) -> list[str]:
         """It has not; what is to be removed of it."""
         self._running = None
         self._number = max(self._number, job.number + 1)
-        self._spoil(job, isinstance(error, ColdMissingError))
+        if isinstance(error, ColdMissingError):
+            self._spoil(job)
         self._let_go(job)
         self._ended.append(_Ended(job.number, 0, job.path, []))
         return [] if job.begun is None else [job.begun.data_path, *job.begun.paths()]
 
-    def _spoil(self, job: MergeJob, spoiled: bool) -> None:
-        """Do not try these again, if so: they would only fail again."""
-        if spoiled:
-            self._spoiled.update((block.segment, None) for block in job.copy.blocks if block.segment is not None)
-            while len(self._spoiled) > SPOILED_MAX:
-                self._spoiled.pop(next(iter(self._spoiled)))
+    def _spoil(self, job: MergeJob) -> None:
+        """Do not try these again: they would only fail again."""
+        self._spoiled.update((block.segment, None) for block in job.copy.blocks if block.segment is not None)
+        while len(self._spoiled) > SPOILED_MAX:
+            self._spoiled.pop(next(iter(self._spoiled)))
 
     @staticmethod
     def _let_go(job: MergeJob) -> None:

@@ -11,8 +11,9 @@ from engine.checkpoint.reclaim import to_merge
 from engine.core.jobs import outcome
 from engine.core.mover import works_in
 from engine.errors import Unavailable
+from engine.formats.header import pack_file_header, parse_file_header
 from engine.formats.work import WorkState, parse_work_name, work_path
-from engine.fs import OpenMode
+from engine.fs import Fs, OpenMode, read_file, write_new
 from engine.limits import EngineSettings
 from engine.segment.tiers import TieredFs
 from engine.tools.compact import Tidying, plan
@@ -153,6 +154,27 @@ def test_what_cannot_be_read_is_not_joined_and_not_tried_again_and_again() -> No
     assert first in data_there(world)
     with pytest.raises(Unavailable):
         world.kill().start()
+
+
+def test_a_file_of_another_store_is_not_joined_and_not_tried_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = begun()
+    path = f"{COLD_DIR}/{cold_data(world)[1]}"
+    header = parse_file_header(read_file(world.disk, path))
+    assert header is not None
+    world.disk.unlink(path)
+    write_new(world.disk, path, [pack_file_header(header._replace(store_id=bytes(16)))])
+    tried: list[MergeJob] = []
+    run = MergeJob.run
+
+    def counted(job: MergeJob, fs: Fs) -> None:
+        tried.append(job)
+        run(job, fs)
+
+    monkeypatch.setattr(MergeJob, "run", counted)
+    steps(world, 4)
+    assert world.core.keeper.mover.merges.made == 0
+    assert [job.copy.damage for job in tried] == [[]], "it is none of ours to judge, once"
+    assert world.core.damage.records == 0
 
 
 def test_a_name_that_somebody_has_is_passed_over_and_not_for_ever() -> None:
