@@ -12,12 +12,13 @@ from __future__ import annotations
 from _json import encode_basestring
 
 from topics_cli.client import JSON, NDJSON, Call, Client, Request, topic_path
-from topics_cli.cut import number, told
+from topics_cli.cut import number, seq_of, told
 from topics_cli.exits import BadAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Iterator
 else:
     from _collections import deque  # the C half alone: `collections` is slow to import
 
@@ -254,11 +255,13 @@ def last_from_seq(client: Client, topic: str, wanted: Wanted, count: int, is_fil
 
 def _seqs(client: Client, topic: str, wanted: Wanted, low: int, high: int) -> list[int]:
     """The seqs of the records in (low, high] that pass the filters."""
-    from topics_cli.cut import seq_of
+    return [seq_of(line) for line in lines_of(client, topic, wanted, low, high)]
 
+
+def lines_of(client: Client, topic: str, wanted: Wanted, low: int, high: int | None) -> Iterator[bytes]:
+    """The records in (low, high] that pass the filters, as lines; None: up to the head that is met first."""
     reader = Reader(client, topic, wanted, low, follow=False)
     reader.end_seq = high
-    found: list[int] = []
     try:
         while not reader.finished:
             reader.ask(PAGE_RECORDS)
@@ -266,9 +269,7 @@ def _seqs(client: Client, topic: str, wanted: Wanted, low: int, high: int) -> li
             if not reader.step() and call is not None:
                 client.stop.check()
                 client.stop.wait(call.watch, call.timeout_s)
-                continue
             while reader.pages:
-                found += [seq_of(line) for line in reader.pages.popleft().lines]
+                yield from reader.pages.popleft().lines
     finally:
         reader.close()
-    return found

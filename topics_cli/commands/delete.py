@@ -11,7 +11,7 @@ from topics_cli.client import topic_path
 from topics_cli.cut import seq_of, told
 from topics_cli.exits import usage
 from topics_cli.output import API_FORMS
-from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
+from topics_cli.pages import Wanted, lines_of
 from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 
@@ -95,19 +95,5 @@ def _count(session: Session, topic: str, selector: dict[str, Any]) -> int:
         begin, end = max(begin, min(seqs) - 1), min(end, max(seqs))
     if end <= begin:
         return 0
-    reader = Reader(client, topic, Wanted(match=selector.get("match"), meta=False, data=False), begin, follow=False)
-    reader.end_seq = end
-    count = 0
-    try:
-        while not reader.finished or reader.pages:
-            reader.ask(PAGE_RECORDS)
-            call = reader.call
-            if not reader.step() and call is not None:
-                session.stop.check()
-                session.stop.wait(call.watch, call.timeout_s)
-            while reader.pages:
-                lines = reader.pages.popleft().lines
-                count += len(lines) if seqs is None else sum(seq_of(line) in seqs for line in lines)
-    finally:
-        reader.close()
-    return count
+    lines = lines_of(client, topic, Wanted(match=selector.get("match"), meta=False, data=False), begin, end)
+    return sum(seqs is None or seq_of(line) in seqs for line in lines)

@@ -18,7 +18,7 @@ from topics_cli.exits import ApiError, usage
 from topics_cli.framing import LINE, frame
 from topics_cli.listing import Column
 from topics_cli.output import JSON, NDJSON, RAW
-from topics_cli.pages import PAGE_RECORDS, Reader, Wanted
+from topics_cli.pages import Wanted, lines_of
 from topics_cli.screen import counted, show_pairs, show_rows
 from topics_cli.session import Session, check_name
 from topics_cli.times import show_duration, show_time
@@ -88,29 +88,18 @@ class Box:
 
     def letters(self) -> Iterator[Letter]:
         """The dead letters, oldest first."""
-        session = self._session
         begin = min(self.seqs) - 1 if self.seqs else 0
-        reader = Reader(session.client, self.topic, Wanted(tag=self._tag, tags=True), begin, follow=False)
-        reader.end_seq = max(self.seqs) if self.seqs else None
+        end = max(self.seqs) if self.seqs else None
         try:
-            while not reader.finished or reader.pages:
-                reader.ask(PAGE_RECORDS)
-                call = reader.call
-                if not reader.step() and call is not None:
-                    session.stop.check()
-                    session.stop.wait(call.watch, call.timeout_s)
-                while reader.pages:
-                    for line in reader.pages.popleft().lines:
-                        if self.seqs is not None and seq_of(line) not in self.seqs:
-                            continue
-                        letter = Letter(line)
-                        if self.source is None or letter.said("from") == self.source:
-                            yield letter
+            for line in lines_of(self._session.client, self.topic, Wanted(tag=self._tag, tags=True), begin, end):
+                if self.seqs is not None and seq_of(line) not in self.seqs:
+                    continue
+                letter = Letter(line)
+                if self.source is None or letter.said("from") == self.source:
+                    yield letter
         except ApiError as error:
             if error.code != "topic_not_found" or self.source is None:
                 raise  # The topic of a queue's dead letters is made with the first of them.
-        finally:
-            reader.close()
 
 
 def dlq(session: Session, values: dict[str, Any]) -> int:
