@@ -304,6 +304,13 @@ def records_of(page: Any) -> list[Any]:
     return [record["data"] for record in page["records"]]
 
 
+def check_order(taken: list[list[int]], seqs: range) -> None:
+    """Whether the writes of some connections have these seqs, those of each in the order in which they came."""
+    for own in taken:
+        assert own == sorted(own)
+    assert sorted(seq for own in taken for seq in own) == [*seqs]
+
+
 class Events:
     """The events of an SSE stream, one after the other."""
 
