@@ -149,8 +149,8 @@ class Requester(Protocol):
         """End it now, and drop what is unsent."""
         ...
 
-    def is_gone(self) -> bool:
-        """Whether what is written now reaches nobody."""
+    def descriptor(self) -> int:
+        """The socket on whose other side it is, or −1 once it is closed on ours (`presence` says what that tells)."""
         ...
 
 

@@ -45,6 +45,7 @@ from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
 from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import INBUF_BYTES_MAX, Backlog, may_pipeline, take_answers
+from topics_daemon.presence import descriptor_of
 from topics_daemon.shares import ALONE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -377,8 +378,7 @@ class Connection(asyncio.Protocol):
             return False
         head, body = self._head, self._waiting
         assert head is not None
-        self._head, self._waiting = None, b""
-        self.phase = HEAD
+        self._head, self._waiting, self.phase = None, b"", HEAD
         self._run(head, body)
         return True
 
@@ -546,9 +546,9 @@ class Connection(asyncio.Protocol):
         self.read(True)
         self._linger()
 
-    def is_gone(self) -> bool:
-        """Whether what is written now reaches nobody."""
-        return self.transport.is_closing()
+    def descriptor(self) -> int:
+        """The socket, or −1 once it is closed on our side."""
+        return descriptor_of(self.transport)
 
     def judge_again(self) -> None:
         """The keys have changed: what was decided about the request that is coming in may not hold any more."""

@@ -39,8 +39,9 @@ from topics_daemon.http2_frames import FRAME_BYTES_MAX, LITTLE_REQUESTS, Inflow,
 from topics_daemon.http2_head import Fields, as_head
 from topics_daemon.http2_protocol import READABLE_HEADS, TABLE_BYTES_MAX, Protocol
 from topics_daemon.http2_request import Request, State
-from topics_daemon.listen import LINGER_S, abort, has_hung_up
+from topics_daemon.listen import LINGER_S, abort
 from topics_daemon.pipelining import Backlog, room
+from topics_daemon.presence import Ending, descriptor_of, ending_of
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon, Door
@@ -307,12 +308,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        if self._closing_s is not None or self.transport.is_closing():
-            return True
-        if self._has_said and not has_hung_up(self.transport):
+        descriptor = self.descriptor()
+        if descriptor >= 0 and self._has_said and ending_of(descriptor) is Ending.NONE:
             # An end without further words is told by itself.
             self._has_said = False
-        return self._has_said
+        return descriptor < 0 or self._has_said
+
+    def descriptor(self) -> int:
+        """The socket, or −1 once it is closed on our side."""
+        return -1 if self.is_over else descriptor_of(self.transport)
 
     @property
     def partial(self) -> int:

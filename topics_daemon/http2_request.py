@@ -396,11 +396,13 @@ class Request:
             self.line.reset(self, ErrorCodes.CANCEL)
             self.close()
 
-    def is_gone(self) -> bool:
+    def descriptor(self) -> int:
+        """The socket of its connection, or −1 once it is closed on our side."""
+        return -1 if self.state is State.CLOSED else self.line.descriptor()
+
+    def is_closing(self) -> bool:
         """Whether what is written now reaches nobody."""
         return self.state is State.CLOSED or self.line.is_gone
-
-    is_closing = is_gone
 
     @property
     def transport(self) -> Outlet:

@@ -13,7 +13,6 @@ import asyncio
 import errno
 import ipaddress
 import os
-import select
 import socket
 import stat
 import struct
@@ -75,16 +74,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def has_hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the other side has ended the connection: the kernel knows before the loop has told what came before."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or transport.is_closing():
-        return True
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLRDHUP)
-    return bool(poll.poll(0))
 
 
 def abort(transport: asyncio.Transport) -> None:

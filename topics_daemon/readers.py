@@ -244,7 +244,9 @@ class Readers:
         """Whether as much as may be is on its way to readers that take it as it comes."""
         since_s = self.daemon.loop.time() - TAKEN_WITHIN_S
         self._taking = [
-            (whose, at_s) for whose, at_s in self._taking if at_s > since_s and not whose.is_gone() and whose.unsent()
+            (whose, at_s)
+            for whose, at_s in self._taking
+            if at_s > since_s and whose.descriptor() >= 0 and whose.unsent()
         ]
         return sum(whose.unsent() for whose, _ in self._taking) > TAKING_BYTES_MAX
 

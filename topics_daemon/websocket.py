@@ -243,7 +243,7 @@ class Socket:
     def _look_at_reading(self) -> None:
         """Read from the client, or not: not while what it has sent waits, or what it was answered."""
         reads = not self._inbox and self._waiting < MESSAGES_WAITING_MAX
-        if reads is not self._reading and not self.connection.is_gone():
+        if reads is not self._reading and not self.is_closing():
             self._reading = reads
             if reads:
                 self.connection.transport.resume_reading()

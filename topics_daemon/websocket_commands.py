@@ -116,8 +116,8 @@ class Command:
         """It is answered."""
         self._socket.commands.over(self)
 
-    def is_gone(self) -> bool:
-        return self._socket.ended or self._socket.connection.is_gone()
+    def descriptor(self) -> int:
+        return -1 if self._socket.ended else self._socket.connection.descriptor()
 
     def become_stream(self, stream: Streaming) -> None:
         raise AssertionError("no command of a socket is answered by a stream")

@@ -357,6 +357,15 @@ def watch(daemon: DaemonProcess, topics: dict[str, Any], **more: Any) -> str:
     return url
 
 
+def halt(pid: int) -> None:
+    """Stop a process, and wait until it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def make_queue(daemon: DaemonProcess, name: str, *datas: Any, **config: Any) -> None:
     """Make a queue whose leases last, with jobs."""
     answer = daemon.ask(request("PUT", f"/v0/topics/{name}", {"type": "queue", "lease_ms": 3_600_000, **config}))

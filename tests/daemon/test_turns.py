@@ -150,7 +150,7 @@ def line() -> Iterator[Line]:
 
 def test_the_next_one_goes_on_when_an_answer_is_taken(line: Line) -> None:
     left = [TAKING_BYTES_MAX + 1]
-    taker = SimpleNamespace(is_gone=lambda: False, unsent=lambda: left[0])
+    taker = SimpleNamespace(descriptor=lambda: 0, unsent=lambda: left[0])
     line.readers.built(cast(Any, taker), bytes(left[0]), 0)
     line.asks("a")
     line.asks("b")
@@ -165,7 +165,7 @@ def test_the_next_one_goes_on_when_an_answer_is_taken(line: Line) -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_who_is_slow_or_gone_keeps_nobody_waiting(line: Line, gone: bool) -> None:
-    taker = SimpleNamespace(is_gone=lambda: gone, unsent=lambda: TAKING_BYTES_MAX + 1)
+    taker = SimpleNamespace(descriptor=lambda: -1 if gone else 0, unsent=lambda: TAKING_BYTES_MAX + 1)
     line.readers.built(cast(Any, taker), bytes(TAKING_BYTES_MAX), 0)
     line.asks("a")
     assert line.round() == (["a"] if gone else [])

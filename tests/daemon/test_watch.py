@@ -10,13 +10,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.daemon import socket_kit
-from tests.daemon.kit import DaemonProcess, Events, daemon_process, post, request, start, watch
+from tests.daemon.kit import DaemonProcess, Events, daemon_process, halt, post, request, start, watch
 from tests.daemon.kit2 import Client, frame
 
 pytestmark = pytest.mark.slow
@@ -66,15 +65,6 @@ def end_with_words(sock: socket.socket) -> None:
     """What a client of HTTP/2 does that gives the window of the last frame back: its end stands behind something."""
     sock.sendall(frame(8, 0, 0, b"\0\0\0\1"))
     sock.close()
-
-
-def halt(pid: int) -> None:
-    """Stop a process, and wait until it stands still."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(

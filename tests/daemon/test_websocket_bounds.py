@@ -26,7 +26,10 @@ class Connection:
         self.reads: bool = True
         self.was_cut: bool = False
         self.transport = SimpleNamespace(
-            set_write_buffer_limits=lambda **_: None, pause_reading=self._pause, resume_reading=self._resume
+            set_write_buffer_limits=lambda **_: None,
+            pause_reading=self._pause,
+            resume_reading=self._resume,
+            is_closing=lambda: False,
         )
 
     def _pause(self) -> None:
@@ -46,9 +49,6 @@ class Connection:
 
     def unsent(self) -> int:
         return 1 if self.blocked else 0
-
-    def is_gone(self) -> bool:
-        return False
 
     def cut(self) -> None:
         self.was_cut = True

@@ -22,6 +22,7 @@ from topics_daemon.answers import NDJSON, error_shown, respond, warnings_tail
 from topics_daemon.decode import check_names, decode, remember
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
+from topics_daemon.presence import Ending, ending_of
 from topics_daemon.readers import TURN, Asking
 from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
 
@@ -99,10 +100,22 @@ class LongPoll(Exchange):
 
     __slots__ = ()
 
+    def expire(self) -> None:
+        """Wait no longer: answer with what there is."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        self.expire()
+
     def finish(self, answer: bytes) -> None:
         if self.answer is None:
             self.connection.daemon.metrics.long_polls.add(answer, self.started_ns)
         super().finish(answer)
+
+
+def may_wait(daemon: Daemon, connection: Requester) -> bool:
+    """Whether a request may wait for what is not there yet: not while the daemon stops, nor for who has hung up."""
+    return not daemon.draining and ending_of(connection.descriptor()) is Ending.NONE
 
 
 class Poll(LongPoll):
@@ -223,7 +236,7 @@ def diff_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     daemon.reading()
     page = daemon.engine.page(head.name, request)
     daemon.touch(head.name)
-    if wait_ms and not daemon.draining and _has_nothing(page):
+    if wait_ms and _has_nothing(page) and may_wait(daemon, connection):
         Poll(daemon, connection, head, request, warnings, wait_ms, started_ns)
         return None
     if lines:
@@ -469,7 +482,7 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     max_bytes = min(max(read.max_bytes or daemon.limits.page_bytes, 1), daemon.limits.page_bytes)
     min_bytes = min(in_range(read.min_bytes, "min_bytes", 1), max_bytes)
     wait_ms = min(in_range(read.max_wait_ms, "max_wait_ms", 0), WAIT_MS_MAX)
-    if daemon.draining:
+    if wait_ms and not may_wait(daemon, connection):
         wait_ms = 0
     daemon.drain(*requests)
     if daemon.readers.takes_turns(requests.items()):

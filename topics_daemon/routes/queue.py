@@ -30,9 +30,10 @@ from topics_daemon.decode import check_holder, check_names, decode, decode_flat,
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
+from topics_daemon.presence import Ending, ending_of, when_refused
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import in_range, match_of, number
-from topics_daemon.routes.diff import LongPoll
+from topics_daemon.routes.diff import LongPoll, may_wait
 from topics_daemon.routes.write import DISK_TIMES
 from topics_daemon.work import WORKER
 
@@ -140,10 +141,6 @@ class ClaimExchange(LongPoll):
             self._daemon.engine.queues.forget(waiter)
             waiter.ticket.complete(ClaimAnswer(None, max(waiter.host.queue.ready, 0)))
 
-    def ended(self) -> None:
-        """Who has hung up is not there to work."""
-        self.expire()
-
     def gone(self) -> None:
         self._stop()
         self._daemon.engine.queues.undeliver(self._waiter)
@@ -185,14 +182,28 @@ class ClaimExchange(LongPoll):
             self.fail(error)
             return
         self._stop()
-        if self.connection.is_gone():
-            self._daemon.engine.queues.undeliver(self._waiter)
+        _look_out(self._daemon, self.connection, self._waiter)
         self.finish(answer)
 
     def _stop(self) -> None:
         self._daemon.pump.forget(self, (self._name,))
         if self._asking is not None:
             self._asking.done()
+
+
+def _look_out(daemon: Daemon, connection: Requester, waiter: Waiter) -> None:
+    """A claim is being answered: its leases end where the answer reaches nobody."""
+    descriptor = connection.descriptor()
+    ending = ending_of(descriptor)
+    if ending is Ending.GONE:
+        daemon.engine.queues.undeliver(waiter)
+    elif ending is Ending.HALF:
+
+        def refused() -> None:
+            daemon.engine.queues.undeliver(waiter)
+            daemon.wake()
+
+        when_refused(daemon.loop, descriptor, refused)
 
 
 def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str], started_ns: int) -> bytes:
@@ -251,12 +262,12 @@ def claim(daemon: Daemon, connection: Requester, head: Head, body: bytes, starte
     waiter = None
     given = queues.claim_at_once(head.name, wanted)
     if given is None:
-        waiter = queues.claim(head.name, wanted, 0 if daemon.draining else wait_ms)
+        waiter = queues.claim(head.name, wanted, wait_ms if wait_ms and may_wait(daemon, connection) else 0)
         if queues.waited_for or daemon.engine.wal.has_staged:
             daemon.wake()  # for those who wait until a lease is over, or for moves to the dead letters
         given = waiter.ticket.result
     daemon.touch(head.name)
-    if given is not None and not connection.is_gone():
+    if given is not None and ending_of(connection.descriptor()) is Ending.NONE:
         try:
             return _claimed(daemon, head, given, warnings, started_ns)
         except (NotCached, TopicsError):
