@@ -26,6 +26,7 @@ from engine.segment.tiers import (
 )
 from engine.tools.patched import patch
 from engine.tools.readonly import ReadOnlyFs
+from engine.tools.unreadable import Readable
 
 OpenBucket: TypeAlias = Callable[[str, bytes], SegmentStore]
 """Opens the bucket that an address names, as that of the store with this id."""
@@ -90,4 +91,4 @@ def _said(source: Fs) -> str | None:
 
 
 def _store_id(source: Fs) -> bytes:
-    return bytes.fromhex(decode_meta(read_file(patch(source, []), STORE_PATH), StoreInfo).store_id)
+    return bytes.fromhex(decode_meta(read_file(patch(Readable(source), []), STORE_PATH), StoreInfo).store_id)

@@ -14,8 +14,10 @@ that nobody writes to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
+
+import msgspec
 
 from engine.errors import StoreDamaged, StoreOutlived
 from engine.formats.frame import align_block
@@ -30,10 +32,11 @@ from engine.formats.manifest import (
     Manifest,
     ShardEntry,
     StoreInfo,
+    decode_meta,
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, BadSnapshot, Globals, parse_snapshot_name
-from engine.fs import Fs, OpenMode, Space
+from engine.fs import Fs, OpenMode, Space, read_file
 from engine.store.init import Missing, read_meta
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import read_globals
@@ -70,7 +73,7 @@ class Patched(NoWrites):
             return handle
         if path in self._placed.hidden:
             raise FileNotFoundError(path)
-        return self._fs.open(self._placed.moved.get(path, path), mode)
+        return self._fs.open(self.lies(path), mode)
 
     def close(self, handle: int) -> None:
         if handle < _NEVER:
@@ -110,6 +113,10 @@ class Patched(NoWrites):
                 raise
             names = []
         return [*names, *(name for name in made if name not in names)]
+
+    def lies(self, path: str) -> str:
+        """Where the file lies that is read under a path."""
+        return self._placed.moved.get(path, path)
 
     def with_file(self, path: str, content: bytes) -> Patched:
         """The same with one more file."""
@@ -199,6 +206,13 @@ def outlived(view: Patched, notes: list[str], read: Callable[[Patched], _R]) -> 
     except StoreOutlived as error:
         notes.append(f"{str(error).partition('. Nothing was changed')[0]}; it counts as one that was not stopped")
         return read(view.with_file(LOCK_PATH, _RUNNING))
+
+
+def reaching(view: Patched, ends: Mapping[int, int]) -> Patched:
+    """A view of which the log is known to have been on disk up to a position, by shard."""
+    manifest = decode_meta(read_file(view, MANIFEST_PATH), Manifest)
+    shards = [msgspec.structs.replace(one, end_lsn=ends.get(one.shard, one.end_lsn)) for one in manifest.shards]
+    return view.with_file(MANIFEST_PATH, encode_meta(msgspec.structs.replace(manifest, shards=shards)))
 
 
 def _read(fs: Fs, path: str, kind: type[_T]) -> _T | None:

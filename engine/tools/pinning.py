@@ -40,9 +40,9 @@ def pin_stopped(
 
     recovery = Recovery(source, clock, found, heard, topics=names)
     report = recovery.read()
-    if report.lost and not keep_going:
-        lost = report.lost[0]
-        raise StoreDamaged(f"topic {lost.topic!r}, seqs {lost.first}-{lost.last}: damaged; `topics fsck` says where")
+    if not report.complete and not keep_going:
+        lost = [f"topic {one.topic!r}, seqs {one.first}-{one.last}" for one in report.lost]
+        raise StoreDamaged(f"{lost[0] if lost else 'the store'}: damaged; `topics fsck` says where")
     recovery.write(target)
     job = PinJob(PIN_ID, bytes.fromhex(report.store), clock.wall_ms(), names or None, None)
     job.number = NUMBER

@@ -25,21 +25,23 @@ from engine.core.salvage import Salvage
 from engine.core.slot import Slot
 from engine.errors import StoreError
 from engine.formats.control import GapBody, decode_control_body
-from engine.formats.frame import FrameType, seed_of
+from engine.formats.frame import FrameType, align_block, seed_of
 from engine.fs import Fs, OpenMode, write_new
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
 from engine.store.init import LOST_DIR, Missing, read_meta
 from engine.store.recovery import Frame, OpenedStore, open_store
 from engine.store.snapshots import Lost
+from engine.store.verdicts import Verdict
 from engine.store.walk import NEXT_STEP, NO_SETTING, Hole
 from engine.tools.finding import Finding
-from engine.tools.patched import Patched, outlived, patch
+from engine.tools.patched import Patched, outlived, patch, reaching
 from engine.tools.pieced import piece_together
 from engine.tools.rebuild import Proof, Rebuild
+from engine.tools.unreadable import Readable, Unread
 from engine.topic.rangeset import RangeSet
 from engine.types import Reason
-from engine.wal.chain import LogFile
+from engine.wal.chain import DATA_START, LogFile
 
 _COPY: Final = 1 << 20
 
@@ -81,6 +83,8 @@ class Report(msgspec.Struct, kw_only=True):
     """Losses that this recovery adds; older ones are in the store as they were."""
     doubtful: list[LostRange] = []
     """Of these: records that may have been deleted, because the delete cannot be read."""
+    unread: list[Unread] = []
+    """What the disk refuses; what that has cost is among the losses."""
     kept: list[KeptBytes] = []
     notes: list[str] = []
     concerned: list[str] = []
@@ -177,7 +181,9 @@ class Recovery:
         """`topics`: only these; all when it is empty. `keep_doubtful`: keep what a lost delete may have taken."""
         base = settings if settings is not None else EngineSettings()
         self.report = Report()
-        self._source = self._sound = self._there = source
+        self._there = Readable(source)
+        self._source: Fs = self._there
+        self._sound: Fs = self._there
         self._clock = clock
         self._found = found
         self._heard = heard
@@ -221,7 +227,11 @@ class Recovery:
             except StoreError:
                 opened.close()
                 raise
-            return reading
+            ends = {} if opened.clean else self._unread_behind(view, opened)
+            if not ends:
+                return reading
+            opened.close()
+            return replayed(reaching(view, ends))
 
         replay = self._replay = outlived(self._source, report.notes, replayed)
         opened = replay.opened
@@ -254,7 +264,30 @@ class Recovery:
                     if stop > head:
                         after = max(start, head + 1)
                         report.lost.append(LostRange(topic=slot.name, first=after, last=stop, perhaps=True))
+        self._note_unread()
         return report
+
+    def _unread_behind(self, view: Patched, opened: OpenedStore) -> dict[int, int]:
+        """Where log seems to end in a torn write because what might follow is refused: by shard, how far that reaches.
+
+        What was synced begins right there, on the next block, or at the start of a file; never behind zeros.
+        """
+        ends: dict[int, int] = {}
+        files = {view.lies(piece.file.path): piece.file for piece in opened.pieces}
+        for one in self._there.unread():
+            file = files.get(one.path)
+            if file is None or one.length < 0:
+                continue
+            first = file.first_lsn + one.offset - DATA_START
+            for cut in opened.cuts:
+                begins = (cut.first_lsn, align_block(cut.first_lsn), max(cut.first_lsn, file.first_lsn))
+                if cut.row.verdict is Verdict.CUT and any(first <= begin < first + one.length for begin in begins):
+                    ends[file.shard] = first + one.length
+        return ends
+
+    def _note_unread(self) -> None:
+        self.report.unread = list(self._there.unread())
+        self.report.untold = self.report.untold or self._there.misses_names
 
     def _note_bad(self, opened: OpenedStore, replay: _Reading, proof: Proof, empty: Container[str]) -> None:
         for gap in opened.damage:
@@ -316,6 +349,7 @@ class Recovery:
         report.store = rebuild.store_id.hex()
         report.topics = len(replay.catalog.by_id) - len(report.left_out)
         report.records, report.bytes, report.segments = rebuild.records, rebuild.bytes, rebuild.segments
+        self._note_unread()
         return report
 
     def _keep(self, target: Fs) -> None:

@@ -79,9 +79,9 @@ def daemons() -> Iterator[list[Daemon]]:
             daemon.kill()
 
 
-def start(daemons: list[Daemon], data: Path, socket_path: Path) -> Daemon:
+def start(daemons: list[Daemon], data: Path, socket_path: Path, *options: str) -> Daemon:
     """A daemon that answers."""
-    daemon = Daemon(str(data), str(socket_path))
+    daemon = Daemon(str(data), str(socket_path), options)
     daemons.append(daemon)
     daemon.wait_ready()
     return daemon

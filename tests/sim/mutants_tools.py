@@ -15,6 +15,7 @@ import engine.store.init as init_module
 import engine.tools.backup as backup_module
 import engine.tools.pieced as pieced_module
 import engine.tools.rebuild as rebuild_module
+import engine.tools.unreadable as unreadable_module
 from engine.checkpoint.pin import PinJob
 from engine.core.salvage import Salvage
 from engine.formats.export import MANIFEST_NAME
@@ -144,6 +145,24 @@ def _lost_deletes_not_minded(patch: Patch) -> None:
     from engine.tools import recover
 
     patch.set(recover._Careful, "hole", Salvage.hole)
+
+
+@_mutant("tool-recover-refused@1")
+def _what_is_refused_reads_as_zeros(patch: Patch) -> None:
+    patch.set(unreadable_module, "_FILL", bytes(unreadable_module.BLOCK))
+    patch.set(Recovery, "_unread_behind", lambda self, view, opened: {})
+
+
+@_mutant("tool-recover-refused@1")
+def _refused_log_taken_for_a_torn_write(patch: Patch) -> None:
+    """The block in which the last synced write began was refused, and cut as if it had never been whole (found by the
+    test of this)."""
+    patch.set(Recovery, "_unread_behind", lambda self, view, opened: {})
+
+
+@_mutant("tool-recover-refused@1")
+def _refused_places_not_told(patch: Patch) -> None:
+    patch.set(Recovery, "_note_unread", lambda self: None)
 
 
 @_mutant("tool-recover-no-snapshot@1")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from engine.fs import OpenMode, Space
@@ -106,3 +106,44 @@ class StillDisk:
 
     def truncate(self, handle: int, length: int) -> None:
         self._refuse()
+
+
+class BadDisk(StillDisk):
+    """The same with places that it refuses: stretches of files, and files and directories that do not open."""
+
+    def __init__(
+        self, tree: Tree, boot: str, bad: Mapping[str, tuple[int, int]] | None = None, closed: Sequence[str] = ()
+    ) -> None:
+        """`bad`: by path, the first offset that is refused and the one behind the last."""
+        super().__init__(tree, boot)
+        self._bad = dict(bad or {})
+        self._closed = frozenset(closed)
+        self._paths: list[str] = []
+        self.asked = 0
+        """Reads that were refused."""
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        self._check(path)
+        handle = super().open(path, mode)
+        self._paths.append(path)
+        return handle
+
+    def pread(self, handle: int, length: int, offset: int) -> bytes:
+        path = self._paths[handle]
+        first, end = self._bad.get(path, (0, 0))
+        if offset < end and first < offset + length:
+            self.asked += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return super().pread(handle, length, offset)
+
+    def list(self, path: str) -> list[str]:
+        self._check(path)
+        return super().list(path)
+
+    def exists(self, path: str) -> bool:
+        self._check(path)
+        return super().exists(path)
+
+    def _check(self, path: str) -> None:
+        if path in self._closed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)

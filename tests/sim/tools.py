@@ -25,13 +25,14 @@ from engine.store.init import LOST_DIR
 from engine.tools.backup import back_up, verify
 from engine.tools.log_file import LogScan
 from engine.tools.recover import Recovery, Report, put_report
+from engine.tools.unreadable import BLOCK
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.flips import HISTORY, quiet_world
 from tests.sim.media import Tree
 from tests.sim.pins import PIN, Topics, same
 from tests.sim.plays import Crashes, Play
-from tests.sim.still import StillDisk
+from tests.sim.still import BadDisk, StillDisk
 from tests.sim.view import look
 
 
@@ -190,9 +191,10 @@ def _unverified(backup: FakeDisk) -> StoreDamaged | None:
 # -- new stores -------------------------------------------------------------------------------------------------------
 
 
-def _recovered(tree: Tree, target: Fs) -> Report:
+def _recovered(source: Tree | Fs, target: Fs) -> Report:
     """Read a store and write a new one, as `recover` and `restore` do."""
-    recovery = Recovery(_still(tree), ManualClock(), _nobody, _nobody, HISTORY)
+    fs = _still(source) if isinstance(source, dict) else source
+    recovery = Recovery(fs, ManualClock(), _nobody, _nobody, HISTORY)
     recovery.read()
     report = recovery.write(target)
     put_report(target, report, "text")
@@ -200,14 +202,14 @@ def _recovered(tree: Tree, target: Fs) -> Report:
 
 
 def _rebuilds(
-    make: Callable[[], Tree], check_report: Callable[[Report], None], whole: Callable[[], Tree] = _store
+    make: Callable[[], Tree | Fs], check_report: Callable[[Report], None], whole: Callable[[], Tree] = _store
 ) -> Callable[[int, Crashes[Told]], None]:
     """The play of one store's way into a new one; `whole` is that store before it was damaged."""
 
     def run(shards: int, crashes: Crashes[Told]) -> None:
-        tree, told, target = make(), Told(), FakeDisk()
+        source, told, target = make(), Told(), FakeDisk()
         crashes.watch(target, lambda: told)
-        report = _recovered(tree, crashes.wrap(target))
+        report = _recovered(source, crashes.wrap(target))
         told.done = True
         crashes.moment(target, "answer")
         target.on_step = None
@@ -254,13 +256,16 @@ def _losses_only(before: Topics, after: Topics, report: Report, nameless: Mappin
 
     `nameless`: as topics whose names are lost are called → their names.
     """
-    lost = {(one.topic, seq) for one in report.lost for seq in range(one.first, one.last + 1)}
+    heads = {name: topic.head for name, topic in before.items()}
+    heads |= {name: before[to].head for name, to in nameless.items()}
+    lost = {(one.topic, seq) for one in report.lost for seq in range(one.first, min(one.last, heads[one.topic]) + 1)}
+    ends = {one.topic: one.last for one in report.lost if one.perhaps}
     assert len(after) == len(before), f"topics {sorted(before)}, then {sorted(after)}"
     for name, there in after.items():
         topic = before[nameless.get(name, name)]
         assert there.problem is None, there.problem
         if name in before:
-            assert (there.head, there.config) == (topic.head, topic.config), name
+            assert (there.head, there.config) == (max(topic.head, ends.get(name, 0)), topic.config), name
         assert not there.records.keys() - topic.records.keys(), f"{name}: what was deleted is back"
         gone = topic.records.keys() - there.records.keys()
         assert {(name, seq) for seq in gone} <= lost, f"{name}: {sorted(gone)} are gone, and nobody says so"
@@ -316,6 +321,24 @@ def _without_snapshots() -> Tree:
     return tree
 
 
+def _killed() -> Tree:
+    """A store of which the last write is in the log alone, and begins a block; its process was killed."""
+    world = quiet_world(stop=True, settings=HISTORY).start()
+    world.append("synced", 1)
+    world.settle()
+    world.append("synced", 1)
+    return world.settle().kill().disk.cached_tree()
+
+
+def _refusing() -> Fs:
+    """The disk refuses the data of a segment and the last block of the log that has something in it."""
+    tree = _killed()
+    data = min(path for path in tree if path.startswith("topics/") and path.endswith(".data"))
+    log = max(path for path in tree if path.endswith(".log") and any((tree[path] or b"")[BLOCK:]))
+    last = (len((tree[log] or b"").rstrip(b"\0")) - 1) // BLOCK * BLOCK
+    return cast(Fs, BadDisk(tree, "boot-1", {data: (100, 101), log: (last, last + 1)}))
+
+
 def _complete(report: Report) -> None:
     assert report.complete, f"a store that is well comes out with losses: {report.lost}"
     assert not report.kept
@@ -327,6 +350,11 @@ def _with_doubts(report: Report) -> None:
     assert any(one.file.startswith("doubtful") for one in report.kept), "doubtful records are not kept"
     assert any(one.source.endswith(".data") for one in report.kept), "bad bytes of a segment are not kept"
     assert any(one.source.endswith(".log") for one in report.kept), "bad bytes of the log are not kept"
+
+
+def _with_unread(report: Report) -> None:
+    assert len(report.unread) == 2, "what was refused is not told"
+    assert any(one.perhaps for one in report.lost), "a block that is refused is taken for the end of the log"
 
 
 def _before_the_cut(report: Report) -> None:
@@ -354,5 +382,6 @@ PLAYS = (
     Play("tool-recover", _rebuilds(_store, _complete), takes_wrap=True),
     Play("tool-recover-damaged", _rebuilds(_damaged, _with_doubts), takes_wrap=True),
     Play("tool-recover-cut", _rebuilds(_cut, _before_the_cut), takes_wrap=True),
+    Play("tool-recover-refused", _rebuilds(_refusing, _with_unread, _killed), takes_wrap=True),
     Play("tool-recover-no-snapshot", _rebuilds(_without_snapshots, _told_of), takes_wrap=True),
 )

@@ -20,6 +20,7 @@ from topics_cli.store_dir import unused
 if TYPE_CHECKING:
     from engine.tools.recover import Recovery, Report
 
+ALL = 1 << 62
 LINES_MAX = 20
 """Losses that are listed one by one for people; the report has all of them."""
 
@@ -107,7 +108,7 @@ def _write(recovery: Recovery, report: Report, new: Any) -> None:
     from engine.tools.recover import put_report
 
     recovery.write(new)
-    put_report(new, report, "".join(f"{line}\n" for line in lines_of(report, len(report.lost))))
+    put_report(new, report, "".join(f"{line}\n" for line in lines_of(report, ALL)))
 
 
 def _show(session: Session, sheet: Sheet, report: Report, dry_run: bool) -> None:
@@ -123,6 +124,11 @@ def _show(session: Session, sheet: Sheet, report: Report, dry_run: bool) -> None
 def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
     """The report for people."""
     lines = [f"note\t{note}" for note in report.notes]
+    for bad in report.unread[:most]:
+        where = bad.path if bad.length < 0 else f"{bad.path}\toffsets {bad.offset}-{bad.offset + bad.length - 1}"
+        lines.append(f"unread\t{where}\t{bad.why}")
+    if len(report.unread) > most:
+        lines.append(f"unread\t{len(report.unread) - most} more places, in lost/report.json")
     doubtful = {(one.topic, one.first) for one in report.doubtful}
     surely = [one for one in report.lost if not one.perhaps]
     perhaps = [one for one in report.lost if one.perhaps]
