@@ -1,8 +1,8 @@
-"""Every bound of topics: its name, unit, default and reason, in one file (house style, 11).
+"""The bounds that clients, operators and files can meet: name, unit, default and reason (house style, 11).
 
-`Limits` are the bounds that a request can meet; an operator may change them (operations.md, `TOPICS_MAX_…`).
-`EngineSettings` are the sizes and intervals of the store. The constants at the end are part of a promise or a format
-and are not configuration.
+`Limits` are those of requests, `EngineSettings` the sizes and intervals of the store; most of both are configuration
+(`topics_daemon/config.py` says which). The constants at the end are part of a promise or a format and never
+configuration. What bounds one mechanism, and nobody outside of it meets by a number, stands at the head of its file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     topics: int = 100_000
     """Topics that may exist: each costs memory for good."""
     routers: int = 10_000
-    """Routers that may exist."""
+    """Routers that may exist: each costs memory for good."""
     total_bytes: int = 0
-    """Live bytes over all topics."""
+    """Live bytes over all topics; 0: no bound."""
     batch_records: int = 10_000
     """Records in one write: one frame must be rendered without stalling the loop."""
     record_bytes: int = MIB
@@ -36,8 +36,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     meta_keys: int = 64
     """Members of one `meta` object."""
     tag_bytes: int = 256
+    """`tag` of one record: filters compare it record by record."""
     node_bytes: int = 128
+    """`node` of one record."""
     idempotency_key_bytes: int = 256
+    """One idempotency key: all that are live are in memory and in every snapshot."""
     page_records: int = 1000
     """Records in one page (`limit` is clamped to it)."""
     page_bytes: int = 8 * MIB
@@ -66,6 +69,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes and intervals of the store (operations.md, "Configuration")."""
 
     wal_shards: int = 1
+    """Shards of the log: each is synced by itself, so more of them pay with more disks."""
     wal_file_bytes: int = 64 * MIB
     """Size of one WAL file, header block included; a multiple of 4096."""
     wal_small_bytes: int = 8 * MIB
@@ -89,9 +93,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_max_events: int = 10_000
     """Records after which a stretch of a topic's history is sealed."""
     segment_max_bytes: int = 64 * MIB
-    """Bytes after which it is."""
+    """Bytes after which it is sealed."""
     segment_age_ms: int = 3_600_000
-    """Age of its newest record at which it is although it is smaller (but not tiny); 0: never."""
+    """Age of its newest record at which it is sealed although it is smaller (but not tiny); 0: never."""
     stop_checkpoint_bytes: int = 8 * MIB
     """A stop in good order makes a checkpoint if more log than this would have to be read at the next start, or if
     deliveries of jobs were counted in memory only."""
@@ -106,6 +110,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int = 64 * MIB
     """Bound of the hot tails of all topics together."""
     on_corruption: OnCorruption = OnCorruption.ISOLATE
+    """What a start does about damage."""
     any_file_system: bool = False
     """Start on a file system of the network, or of a type that is not known (faults.md F59)."""
 
@@ -116,10 +121,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PAGE_RECORDS_DEFAULT: Final = 256
+"""Records in a page whose request names no `limit`."""
 PAGE_BYTES_DEFAULT: Final = MIB
+"""Bytes in a page whose request names no `max_bytes`."""
 SCAN_FACTOR: Final = 100
 """One page examines at most this many slots for each record it may give."""
 WAIT_MS_MAX: Final = 30_000
+"""How long one request waits for news (`wait_ms` is clamped to it): what lies between may cut off longer silence."""
 SYNC_WINDOW: Final = 262_144
 """No ack runs further ahead of a topic's synced head than this many seqs; what a power failure skips."""
 SEQ_BLOCK: Final = 65_536
@@ -141,8 +149,14 @@ ROOM_SLACK: Final = 2048
 CURSORS_PER_TOPIC_MAX: Final = 1000
 """Cursors that one topic keeps: each is in every snapshot, and readers that leave never take theirs away."""
 LEASE_MS_MIN: Final = 100
+"""The shortest lease (`lease_ms` is clamped to it): a job must reach its worker before it runs out."""
 LEASE_MS_MAX: Final = 86_400_000
+"""The longest lease: a job whose worker is gone is free again within a day."""
 CLAIM_JITTER_MS_MAX: Final = 5000
+"""How long claims are gathered to be served together (`claim_jitter_ms` is clamped to it)."""
 PRIORITY_MAX: Final = 1000
+"""`priority` is clamped to what lies between its negative and this."""
 MAX_HOPS: Final = 16
+"""Routers that a record passes through on its way around a cycle."""
 MAX_SHARDS: Final = 8
+"""Shards that a log can have: every snapshot names a cut of each."""

@@ -135,18 +135,46 @@ def _documented(path: str, kind: str) -> list[tuple[str, str, str]]:
     return rows
 
 
+def _settings_of(method: str) -> dict[str, str]:
+    """Which setting each field of bounds is taken from, by the method of `Config` that makes them."""
+    module = ast.parse((ROOT / "topics_daemon/config.py").read_text(encoding="utf-8"))
+    made = next(node for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and node.name == method)
+    return {
+        f"`{keyword.arg}`": f"`TOPICS_{str(node.slice.value).upper()}`"
+        for keyword in (node for node in ast.walk(made) if isinstance(node, ast.keyword))
+        for node in ast.walk(keyword.value)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    }
+
+
+def _plain(value: str) -> str:
+    """`64 * MIB` as 64 MiB, a member of an enum as its value."""
+    value = re.sub(r"(\* )?\b([KM])IB\b", lambda found: f"{'' if found[1] else '1 '}{found[2]}iB", value)
+    return re.sub(r"OnCorruption\.(\w+)", lambda found: found[1].lower(), value)
+
+
+def _bounds(kind: str, method: str | None = None) -> str:
+    rows = [(name, _plain(value), text) for name, value, text in _documented("engine/limits.py", kind)]
+    rows = [row for row in rows if row[0] not in ("`KIB`", "`MIB`")]
+    if method is None:
+        return _table(("name", "value", "reason"), rows)
+    settings = _settings_of(method)
+    with_settings = [(name, value, settings.get(name, ""), text) for name, value, text in rows]
+    return _table(("name", "value", "setting", "reason"), with_settings)
+
+
 def limits_page() -> str:
-    """Every bound of the engine, with its reason."""
-    head = ("name", "value", "reason")
+    """The bounds that clients, operators and files can meet, with their reasons."""
     return (
-        f"{_MADE}# Limits\n\nEvery queue, name, body, batch and wait has a bound, and all of them are in "
-        "`engine/limits.py`. The first two tables are configuration ([configuration.md](configuration.md)); the third "
-        "is part of a promise or a format.\n\n## Of requests\n\n"
-        + _table(head, _documented("engine/limits.py", "Limits"))
+        f"{_MADE}# Limits\n\nEvery queue, name, body, batch and wait has a bound. These are the ones that clients, "
+        "operators and files can meet, as `engine/limits.py` has them; what bounds one mechanism stands at the head of "
+        "its file. Where a setting is named the bound is configuration ([configuration.md](configuration.md), which "
+        "also has those of connections); the constants are part of a promise or a format.\n\n## Of requests\n\n"
+        + _bounds("Limits", "limits")
         + "\n## Of the store\n\n"
-        + _table(head, _documented("engine/limits.py", "EngineSettings"))
+        + _bounds("EngineSettings", "engine_settings")
         + "\n## Constants\n\n"
-        + _table(head, [row for row in _documented("engine/limits.py", "") if row[0] not in ("`KIB`", "`MIB`")])
+        + _bounds("")
     )
 
 

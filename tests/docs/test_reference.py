@@ -26,6 +26,12 @@ def test_every_error_code_says_when_it_is_given() -> None:
     assert set(WHEN) == set(Code)
 
 
+def test_every_bound_says_what_it_is_for() -> None:
+    rows = [line.split(" | ") for line in PAGES["docs/reference/limits.md"]().splitlines() if line.startswith("| `")]
+    assert len(rows) > 50
+    assert [row[0] for row in rows if not row[-1].strip(" |")] == []
+
+
 def test_every_route_says_what_it_is_for() -> None:
     assert set(ROUTE_ABOUT) == {(method, path) for method, path, _ in documented_routes()}
 
