@@ -120,7 +120,9 @@ def note_places(image: TopicImage, slot: Slot, roster: Roster) -> None:
     """Put into an image who has a place in the topic: cursors, routers into it, and which records are copies."""
     image.routers = [router.body(router.spec) for router in roster.in_image(slot.topic.id)]
     if slot.hops is not None:
-        image.hops = slot.hops.above(image.earliest - 1)
+        # Of what is lost and not forwarded yet a pass still asks whether it is a loss of the dest's, too.
+        needed = [router.cursor for router in roster.of_source(slot.topic.id)]
+        image.hops = slot.hops.above(min([image.earliest - 1, *needed]))
     if slot.cursors:
         image.cursors = [(name, *place) for name, place in slot.cursors.items()]
 
