@@ -30,13 +30,10 @@ class RouterPut(NamedTuple):
     spec: RouterSpec
 
 
-def apply_copies(
-    catalog: Catalog, slot: Slot, router: Router, items: list[Item], to: int, ts: int, *, logged: bool = True
-) -> None:
+def apply_copies(slot: Slot, router: Router, items: list[Item], to: int, ts: int, *, logged: bool = True) -> None:
     """Copies and gaps appear in a dest, and its router moves on; the same live and at replay. What goes into an
     ephemeral topic is not `logged`."""
     topic, host = slot.topic, slot.host
-    records, size = topic.count, topic.bytes
     location = (DERIVED, 0) if logged else None
     if items and slot.hops is None:
         slot.hops = Hops()
@@ -48,7 +45,6 @@ def apply_copies(
         if isinstance(item, Run):
             topic.apply_append(first, item.rendered, item.ts, location)
             router.forwarded += count
-            catalog.census.forwarded += count
             if host is not None:
                 host.appended(count)
             continue
@@ -58,8 +54,6 @@ def apply_copies(
         if host is not None:
             host.lost(first, first + count - 1)
     router.cursor = to
-    catalog.records_live += topic.count - records
-    catalog.bytes_live += topic.bytes - size
 
 
 class StagedForward(StagedElsewhere):
@@ -83,16 +77,19 @@ class StagedForward(StagedElsewhere):
         self._applied = applied
 
     def apply(self, catalog: Catalog, now_ms: int) -> None:
-        slot = self.slot
-        before = slot.topic.head
+        slot, topic = self.slot, self.slot.topic
+        before, records, size = topic.head, topic.count, topic.bytes
         copies = self.copies
-        apply_copies(catalog, slot, self.router, copies.items, self._to, self._ts, logged=self._logged)
+        apply_copies(slot, self.router, copies.items, self._to, self._ts, logged=self._logged)
+        catalog.records_live += topic.count - records
+        catalog.bytes_live += topic.bytes - size
+        catalog.census.forwarded += copies.records
         slot.staged_records -= copies.records
         slot.staged_bytes -= copies.size
         catalog.bytes_staged -= copies.size
         if self.shard != slot.shard and self._logged:
             # They are on disk, though no sync of the dest's own shard ever says so.
-            last = slot.topic.head
+            last = topic.head
             slot.syncing = last if slot.syncing == before else slot.syncing
             slot.synced = last if slot.synced == before else slot.synced
         if slot.outlets is not None:

@@ -96,7 +96,7 @@ class Rerouting:
         if total and first > topic.head + 1:
             topic.apply_gap(topic.head + 1, first - 1, self._reason_of(topic.id, frame.shard), frame.ts)
         made = copies(cut(records, spec.preserve_node, spec.preserve_tag), first, floor)
-        apply_copies(self._catalog, slot, router, made.items, to, frame.ts)
+        apply_copies(slot, router, made.items, to, frame.ts)
         if total:
             slot.quiet = False
             slot.reserved = 0

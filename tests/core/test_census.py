@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from engine.commands import DeleteSelector
+from engine.routers.router import RouterSpec
 from engine.types import Durability, Reason
 from tests.core.hand import Hand
 
@@ -38,6 +39,24 @@ def test_topics_are_counted_by_class_through_any_changes_and_a_restart() -> None
         check(hand)
     assert sum(hand.core.catalog.census.by_class.values()) == len(hand.core.catalog.names)
     check(hand.reopen())
+
+
+def test_copies_that_a_start_makes_again_are_counted_once() -> None:
+    hand = Hand()
+    for name in "ab":
+        hand.create(name)
+    hand.take(hand.core.routers.put("a>b", "a", "b", RouterSpec()))
+    hand.write("a", 1, 2, 3)
+    while hand.core.route():
+        pass
+    hand.turn()
+    assert hand.core.catalog.census.forwarded == 3
+    catalog = hand.reopen().core.catalog
+    there = [slot.topic for slot in catalog.by_id.values()]
+    assert [topic.count for topic in there] == [3, 3], "no checkpoint has the copies"
+    assert catalog.records_live == 6
+    assert catalog.bytes_live == sum(topic.bytes for topic in there)
+    assert catalog.census.forwarded == 0, "of this process, as all counters are"
 
 
 def test_records_written_read_and_lost_are_counted_by_why() -> None:

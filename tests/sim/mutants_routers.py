@@ -41,9 +41,9 @@ def _cursor_left_behind_by_a_start(patch: Patch) -> None:
     """Content and cursor apart: a crash copies again what is there."""
     old = apply_copies
 
-    def apply(catalog: Any, slot: Slot, router: Router, *rest: Any, **more: Any) -> None:
+    def apply(slot: Slot, router: Router, *rest: Any, **more: Any) -> None:
         cursor = router.cursor
-        old(catalog, slot, router, *rest, **more)
+        old(slot, router, *rest, **more)
         router.cursor = cursor
 
     patch.set(rerouting_module, "apply_copies", apply)
@@ -118,8 +118,8 @@ def _hops_not_counted_by_a_start(patch: Patch) -> None:
     """What was forwarded before a crash goes round again after it."""
     old = apply_copies
 
-    def apply(catalog: Any, slot: Slot, *rest: Any, **more: Any) -> None:
-        old(catalog, slot, *rest, **more)
+    def apply(slot: Slot, *rest: Any, **more: Any) -> None:
+        old(slot, *rest, **more)
         slot.hops = None
 
     patch.set(rerouting_module, "apply_copies", apply)
