@@ -1,7 +1,7 @@
 """Export pins: a consistent set of a store's files, kept by hard links whatever happens to the store meanwhile.
 
     exports/<id>/   STORE LOCK meta/MANIFEST wal/…    made new: stopped in good order, with an empty log
-                    meta/snapshot-<n>.snap            the last checkpoint's, of the chosen topics, standing at lsn 0
+                    meta/snapshot-<n>.snap            the last checkpoint's, of the chosen topics, in front of that log
                     meta/tails-… topics/…             links; what lies in the cold tier alone is listed
                     manifest.json                     last: the set is whole
 
@@ -50,7 +50,7 @@ from engine.fs import Fs, OpenMode, Space, read_file, replace_file
 from engine.limits import MIB, EngineSettings
 from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
 from engine.segment.whose import read_deletes
-from engine.store.init import QUARANTINE_DIR, add_shard, entry_of
+from engine.store.init import BEHIND_SNAPSHOT, QUARANTINE_DIR, add_shard, entry_of
 from engine.store.snapshots import read_snapshot, segment_of
 from engine.topic.rangeset import RangeSet
 from engine.types import Reason, TopicConfig
@@ -279,12 +279,12 @@ class PinJob:
     def _snapshot(self, below: Fs, chosen: Sequence[tuple[TopicImage, TopicConfig]], globals_: Globals) -> None:
         """The snapshot again, for a log that is empty."""
         for image, _ in chosen:
-            image.from_lsn, image.shard, image.quiet = 0, 0, True
+            image.from_lsn, image.shard, image.quiet = BEHIND_SNAPSHOT, 0, True
         alone = msgspec.structs.replace(
             globals_,
             predecessor=0,
             shards=1,
-            cuts=[ShardCut(shard=0, lsn=0)],
+            cuts=[ShardCut(shard=0, lsn=BEHIND_SNAPSHOT)],
             dropped=[],
             closed_names=[name for name in globals_.closed_names if self._wants(name)],
         )
@@ -293,14 +293,15 @@ class PinJob:
     def _small(self, below: Fs) -> None:
         size = self._log_bytes
         settings = EngineSettings(wal_file_bytes=size, wal_fill_bytes=size, wal_reserve_bytes=0)
-        log = add_shard(below, 0, self._store_id, settings, self._now_ms)
+        log = add_shard(below, 0, self._store_id, settings, self._now_ms, BEHIND_SNAPSHOT)
         handle = below.open(log.path, OpenMode.READ)
         try:
             self._files[log.path] = below.pread(handle, below.size(handle), 0)
         finally:
             below.close(handle)
         store = self._store_id.hex()
-        self._put(below, MANIFEST_PATH, encode_meta(Manifest(store_id=store, shards=[entry_of(log, 0, 0)])))
+        entry = entry_of(log, BEHIND_SNAPSHOT, BEHIND_SNAPSHOT)
+        self._put(below, MANIFEST_PATH, encode_meta(Manifest(store_id=store, shards=[entry])))
         stopped = LockInfo(boot_id=below.boot_id(), state=LockState.STOPPED, pid=0, started_ms=self._now_ms)
         self._put(below, LOCK_PATH, encode_meta(stopped))
         info = StoreInfo(store_id=store, format=FORMAT_VERSION, created_ms=self._now_ms)

@@ -46,6 +46,9 @@ from engine.wal.prepare import begin_log_file, finish_log_file, zero_fill
 QUARANTINE_DIR: Final = "quarantine"
 LOST_DIR: Final = "lost"
 """Where a recovery puts what it could not use."""
+BEHIND_SNAPSHOT: Final = DATA_START
+"""Where the log of a store begins that is made with a snapshot. Not at 0: when that snapshot is damaged, a log that
+reached back to the beginning would be taken for all that there ever was."""
 _MADE_LATER: Final = (TOPICS_DIR, EXPORTS_DIR, QUARANTINE_DIR, LOST_DIR)
 """Directories in which there is nothing when STORE is written."""
 _META_BYTES_MAX: Final = 1 << 20
@@ -126,11 +129,13 @@ def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int) -> 
     replace_file(fs, LOCK_PATH, encode_meta(info))
 
 
-def add_shard(fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now_ms: int) -> LogFile:
+def add_shard(
+    fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now_ms: int, first_lsn: int = 0
+) -> LogFile:
     """Make a shard's directory and its first log file, durably; MANIFEST is the caller's."""
     fs.mkdir(shard_dir(shard))
     fs.fsync_dir(WAL_DIR)
-    log = LogFile(shard, 0, 1, settings.wal_first_bytes)
+    log = LogFile(shard, first_lsn, 1, settings.wal_first_bytes)
     handle = begin_log_file(fs, log, store_id, now_ms)
     try:
         zero_fill(fs, handle, DATA_START, min(settings.wal_fill_bytes, log.size - DATA_START))

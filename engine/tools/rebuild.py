@@ -43,7 +43,7 @@ from engine.segment.reader import SegmentFiles
 from engine.segment.segment import Segment
 from engine.segment.tiers import ColdError, ColdMissingError
 from engine.segment.write import TailsWriter, write_deletes, write_segment
-from engine.store.init import QUARANTINE_DIR, add_shard
+from engine.store.init import BEHIND_SNAPSHOT, QUARANTINE_DIR, add_shard
 from engine.store.init import entry_of as shard_entry
 from engine.store.snapshots import entry_of
 from engine.tools.finding import Finding
@@ -195,7 +195,7 @@ class Rebuild:
             self.records += live
             self.bytes += size
             entries.append(entry_of(segment, live, size, built.tag_set))
-        image: TopicImage = dump(topic, 0, 0, spans)
+        image: TopicImage = dump(topic, 0, BEHIND_SNAPSHOT, spans)
         image.quiet = True
         image.reserved = slot.reserved
         image.move, image.moves = slot.moved, slot.moves
@@ -236,14 +236,14 @@ class Rebuild:
             shards=1,
             closed_names=sorted(name for name in catalog.closed_names if wanted(name)),
             attached=sorted(catalog.attached),
-            cuts=[ShardCut(shard=0, lsn=0)],
+            cuts=[ShardCut(shard=0, lsn=BEHIND_SNAPSHOT)],
         )
 
     def _finish(self) -> None:
         """The log and the three small files; STORE last."""
         fs = self._target
-        log = add_shard(fs, 0, self.store_id, self._settings, self._now_ms)
-        manifest = Manifest(store_id=self.store_id.hex(), shards=[shard_entry(log, 0, 0)])
+        log = add_shard(fs, 0, self.store_id, self._settings, self._now_ms, BEHIND_SNAPSHOT)
+        manifest = Manifest(store_id=self.store_id.hex(), shards=[shard_entry(log, BEHIND_SNAPSHOT, BEHIND_SNAPSHOT)])
         replace_file(fs, MANIFEST_PATH, encode_meta(manifest))
         stopped = LockInfo(boot_id=fs.boot_id(), state=LockState.STOPPED, pid=0, started_ms=self._now_ms)
         replace_file(fs, LOCK_PATH, encode_meta(stopped))

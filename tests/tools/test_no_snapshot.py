@@ -159,6 +159,21 @@ def test_without_any_snapshot_file_it_is_the_same(made: Made) -> None:
     assert {seq: records[seq] for seq in whole} == whole
 
 
+def test_a_saved_store_is_no_empty_one_without_its_only_snapshot(made: Made) -> None:
+    _, saved = recovered(made, made.tree)
+    tree = flip(saved, SNAP1, TOPICS_SECTION)
+    with pytest.raises(StoreDamaged, match="topics recover DIR --to NEW"):
+        Inspection(StillDisk(tree, "boot-1"), made.clock, made.settings)
+    found, verdict = checked(made, tree)
+    assert verdict == "refuse"
+    assert SNAP1 in "".join(one.what for one in found if one.id is FindingId.REFUSED)
+    report, again = recovered(made, tree, keep_doubtful=True)
+    assert report.untold
+    whole = made.whole["a"].records
+    records = seen(made, again)["salvaged-1"].records
+    assert {seq: records[seq] for seq in whole} == whole
+
+
 def test_nothing_is_pieced_together_while_one_snapshot_checks(made: Made) -> None:
     report, saved = recovered(made, flip(made.tree, SNAP2, TOPICS_SECTION))
     assert report.complete
