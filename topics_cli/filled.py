@@ -15,7 +15,8 @@ def check_empty(target: str, last: str) -> None:
     """Refuse a directory in which there is something; `last` is the file that is written last into such a one."""
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         hint = "give an empty directory, or one that is not there yet"
-        if os.path.isdir(f"{target}/meta") and not os.path.exists(f"{target}/{last}"):
+        begun = os.path.isdir(f"{target}/meta") or os.path.exists(f"{target}/LOCK")
+        if begun and not os.path.exists(f"{target}/{last}"):
             hint = "it holds what a command that did not end has left: remove it, or give another one"
         raise Failure(f"{target} is not empty", "not_empty", hint)
 

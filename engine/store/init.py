@@ -5,8 +5,8 @@
                             no STORE    ⇒ a first start never got to its end, or STORE itself was lost
 
 The two are told apart by LOCK, which is written before the first ack, by logs, which hold nothing until then, and by
-the rooms of checkpoints, exports and tools, which are made later. A restore or a recovery writes its STORE last, too:
-what is left of one that was cut short is never taken for an empty directory.
+the rooms of checkpoints, exports and tools, which are made later. A restore or a recovery writes its STORE last, too,
+and a LOCK first: what is left of one that was cut short is never taken for an empty directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.formats.manifest import (
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, parse_snapshot_name, parse_tails_name
-from engine.fs import Fs, OpenMode, remedy, replace_file
+from engine.fs import Fs, OpenMode, remedy, replace_file, write_new
 from engine.limits import EngineSettings
 from engine.segment.segment import TOPICS_DIR
 from engine.store.verdicts import Stop
@@ -51,6 +51,9 @@ BEHIND_SNAPSHOT: Final = DATA_START
 reached back to the beginning would be taken for all that there ever was."""
 _MADE_LATER: Final = (TOPICS_DIR, EXPORTS_DIR, QUARANTINE_DIR, LOST_DIR)
 """Directories in which there is nothing when STORE is written."""
+_OR_BEGUN: Final = (
+    ", or a restore or a recovery into it was cut short (then remove the directory, and run that again). " + NO_SETTING
+)
 _META_BYTES_MAX: Final = 1 << 20
 
 _T = TypeVar("_T")
@@ -129,6 +132,13 @@ def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int) -> 
     replace_file(fs, LOCK_PATH, encode_meta(info))
 
 
+def begin_lock(fs: Fs, now_ms: int) -> None:
+    """Say durably that the empty directory is taken, before a tool makes anything else in it."""
+    info = LockInfo(boot_id=fs.boot_id(), state=LockState.STOPPED, pid=0, started_ms=now_ms)
+    write_new(fs, LOCK_PATH, (encode_meta(info),))
+    fs.fsync_dir("")
+
+
 def add_shard(
     fs: Fs, shard: int, store_id: bytes, settings: EngineSettings, now_ms: int, first_lsn: int = 0
 ) -> LogFile:
@@ -177,16 +187,13 @@ def _unused_logs(fs: Fs) -> list[str]:
     """Without STORE: refuse if a store was to be here; else the empty logs of a start that was cut short."""
     try:
         if fs.exists(LOCK_PATH):
-            raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use. {NO_SETTING}")
+            raise StoreDamaged(f"{STORE_PATH} is missing, but {LOCK_PATH} says that a store was in use{_OR_BEGUN}")
         paths = list(_log_paths(fs))
         for path in paths:
             if not _is_unused(fs, path):
                 raise StoreDamaged(f"{STORE_PATH} is missing, but {path} holds data. {NO_SETTING}")
         for path in _remains(fs):
-            raise StoreDamaged(
-                f"{STORE_PATH} is missing, but {path} is there: this was a store, or a restore or a recovery into it "
-                f"was cut short (then remove the directory, and run that again). {NO_SETTING}"
-            )
+            raise StoreDamaged(f"{STORE_PATH} is missing, but {path} is there: this was a store{_OR_BEGUN}")
     except OSError as error:
         raise StoreIOError(f"the data directory cannot be read: {error}; nothing was changed") from error
     return paths

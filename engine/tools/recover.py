@@ -29,7 +29,7 @@ from engine.formats.frame import FrameType, align_block, seed_of
 from engine.fs import Fs, OpenMode, write_new
 from engine.limits import EngineSettings, OnCorruption
 from engine.segment.build import Run
-from engine.store.init import LOST_DIR, Missing, read_meta
+from engine.store.init import LOST_DIR, Missing, begin_lock, read_meta
 from engine.store.recovery import Frame, OpenedStore, open_store
 from engine.store.snapshots import Lost
 from engine.store.verdicts import Verdict
@@ -341,6 +341,7 @@ class Recovery:
             self._source, replay, target, self._clock, self._settings, lambda part: self._heard("new store", part)
         )
         report = self.report
+        begin_lock(target, self._clock.wall_ms())
         if self._bad or self._strange or self._lines:
             target.mkdir(LOST_DIR)
             target.fsync_dir("")

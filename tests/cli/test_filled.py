@@ -33,6 +33,12 @@ def test_what_a_command_that_did_not_end_has_left_is_called_so(tmp_path: Path) -
     with pytest.raises(Failure, match="is not empty") as caught:
         check_empty(str(tmp_path), "STORE")
     assert "empty directory" in caught.value.hint
+    for begun in (tmp_path / "meta", tmp_path / "LOCK"):
+        begun.mkdir()
+        with pytest.raises(Failure) as caught:
+            check_empty(str(tmp_path), "STORE")
+        assert "did not end" in caught.value.hint
+        begun.rmdir()
     (tmp_path / "meta").mkdir()
     with pytest.raises(Failure) as caught:
         check_empty(str(tmp_path), "STORE")

@@ -15,6 +15,7 @@ import engine.store.init as init_module
 import engine.tools.backup as backup_module
 import engine.tools.pieced as pieced_module
 import engine.tools.rebuild as rebuild_module
+import engine.tools.recover as recover_module
 import engine.tools.unreadable as unreadable_module
 from engine.checkpoint.pin import PinJob
 from engine.core.salvage import Salvage
@@ -102,6 +103,7 @@ def _store_named_before_it_is_whole(patch: Patch) -> None:
 @_mutant("tool-recover@1", "tool-restore@1")
 def _store_made_over_half_of_one(patch: Patch) -> None:
     """What a recovery that was killed had written was taken for an empty directory (found by hand)."""
+    patch.set(recover_module, "begin_lock", lambda fs, now_ms: None)
     patch.set(init_module, "_remains", lambda fs: iter(()))
 
 
@@ -110,6 +112,12 @@ def _log_that_seems_to_reach_back(patch: Patch) -> None:
     """A restored store with a flipped bit in its snapshot was an empty one, and nothing called lost (found by hand)."""
     for module in (pin_module, rebuild_module):
         patch.set(module, "BEHIND_SNAPSHOT", 0)
+
+
+@_mutant("tool-recover@1", "tool-restore@1")
+def _store_made_over_empty_directories(patch: Patch) -> None:
+    """Those of a recovery that was killed before its first file were taken for room for a new store (found by hand)."""
+    patch.set(recover_module, "begin_lock", lambda fs, now_ms: None)
 
 
 @_mutant("tool-recover@1", "tool-restore@1")

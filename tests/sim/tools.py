@@ -244,13 +244,13 @@ def _rebuilds(
 
 
 def _not_started(image: FakeDisk) -> None:
-    """A start takes nothing that has records in it for room for a new store."""
-    saved = [path for path in _files(image) if path.endswith((".data", ".snap"))]
+    """A start takes nothing that was begun for room for a new store, not even directories without a file."""
+    begun = image.list("")
     try:
         Core.open(image.killed(), ManualClock(), HISTORY)
     except StoreDamaged:
         return
-    assert not saved, f"a new store was made over {saved}"
+    assert not begun, f"a new store was made over {begun}"
 
 
 def _needs_its_snapshot(tree: Tree) -> None:
