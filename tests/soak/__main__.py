@@ -1,7 +1,7 @@
 """The soak: mixed work on a real daemon, killed each minute (`make soak`, SOAK_SECONDS=600).
 
-Its disk fails now and then: syncs hang for a moment, there is no space, and before each third kill a sync fails, after
-which what is left of that life can only be read.
+Its disk fails now and then: syncs hang for a moment, there is no space (a start that meets this is refused, and tried
+again), and before each third kill a sync fails, after which what is left of that life can only be read.
 
 It ends with one table and 0, or with what went wrong and 1. Checked are: nothing acked is lost, repeated or out of
 order in `memory`, `disk` and `fsync`, for every reader and once more at the end from the start; deleted records stay
@@ -76,7 +76,7 @@ def _soak(daemon: Daemon, seconds: float) -> int:
         book.complain(f"the daemon ended with {code} after SIGTERM")
     _read_all(daemon, book)
     _judge_usage(book, lives)
-    _report(book, lives, seconds)
+    _report(book, lives, seconds, daemon.refused)
     return 1 if book.wrong else 0
 
 
@@ -129,7 +129,7 @@ def _judge_usage(book: Book, lives: list[Life]) -> None:
         book.complain(f"file descriptors grew from {settled.descriptors} to {last.descriptors}")
 
 
-def _report(book: Book, lives: list[Life], seconds: float) -> None:
+def _report(book: Book, lives: list[Life], seconds: float, refused: int) -> None:
     print(f"\nsoak of {seconds:.0f} s, {len(lives) - 1} SIGKILLs")
     print(f"{'class':8} {'acked':>10} {'per s':>8} {'writes':>8} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>9}")
     for topic in CLASSES:
@@ -141,7 +141,8 @@ def _report(book: Book, lives: list[Life], seconds: float) -> None:
     print(f"resident MiB at the end of each life: {' '.join(map(str, resident))}")
     print(f"file descriptors:                     {' '.join(str(life.usage.descriptors) for life in lives)}")
     ready = [life.ready_seconds for life in lives[1:-1]] or [0.0]
-    print(f"ready after a kill: median {statistics.median(ready):.2f} s, longest {max(ready):.2f} s")
+    print(f"ready after a kill: median {statistics.median(ready):.2f} s, longest {max(ready):.2f} s;", end="")
+    print(f" starts without space {refused}")
     print(f"read: {', '.join(f'{who} {seq:,}' for who, seq in sorted(book.read.items()))}")
     print(f"asked again {book.retries}, streams broken off {book.cut_off}, deleted {book.deleted:,}", end="")
     print(f", tombstones {book.tombstones}")

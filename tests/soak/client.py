@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 START_SECONDS_MAX: Final = 60
+NO_SPACE: Final = (74, "No space left on device")
+"""Exit code and last words of a daemon that finds no space to start in: whoever keeps it running starts it again."""
 ANSWER_SECONDS_MAX: Final = 40
 FAULTY: Final = Path(__file__).resolve().parents[1] / "daemon" / "faulty.py"
 """The daemon on a disk that fails when it is told to."""
@@ -88,19 +90,22 @@ class Daemon:
         self.faults = place / "faults"
         """Where files say how its disk fails (`tests/daemon/faulty.py`)."""
         self.faults.mkdir()
+        self.refused = 0
+        """How many starts found no space."""
         self._log = (place / "log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
-        """Start, and wait until it is ready; returns the seconds that took."""
+        """Start, again while there is no space, and wait until it is ready; returns the seconds that took."""
         began = time.monotonic()
-        command = [sys.executable, str(FAULTY), "--data-dir", str(self.place / "data")]
-        command += ["--socket", str(self.socket), "--port", "none"]
-        environ = {**os.environ, "FAULTS": str(self.faults)}
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environ)
+        process = self._spawn()
         while time.monotonic() - began < START_SECONDS_MAX:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the daemon ended with {self._process.returncode}:\n{self.log()}")
+            if process.poll() is not None:
+                code, words = NO_SPACE
+                if process.returncode != code or words not in self.log().rstrip().rpartition("\n")[2]:
+                    raise RuntimeError(f"the daemon ended with {process.returncode}:\n{self.log()}")
+                self.refused += 1
+                process = self._spawn()
             try:
                 if Client(self.socket).ask("GET", "/v0/ready").status == 200:
                     return time.monotonic() - began
@@ -108,6 +113,13 @@ class Daemon:
                 pass
             time.sleep(0.01)
         raise RuntimeError(f"the daemon was not ready after {START_SECONDS_MAX} s:\n{self.log()}")
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(FAULTY), "--data-dir", str(self.place / "data")]
+        command += ["--socket", str(self.socket), "--port", "none"]
+        environ = {**os.environ, "FAULTS": str(self.faults)}
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environ)
+        return self._process
 
     def kill(self) -> None:
         """SIGKILL."""
