@@ -14,6 +14,7 @@ extra("pyarrow")
 from topics_lake import pages  # noqa: E402 # pyarrow may be missing
 from topics_lake.client import Daemon as Client  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
+from topics_lake.pinned import pin_of  # noqa: E402 # pyarrow may be missing
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,15 @@ def test_every_byte_comes_through_pages_and_losses_are_heard(daemon: Daemon) -> 
         for name in ("p.a", "p.b", "q"):
             daemon.run("write", name, "1")
         assert pages.names_of(client, "p.") == ["p.a", "p.b"]
+
+
+def test_what_a_pin_gave_is_no_failure_because_the_daemon_is_gone_at_its_end(daemon: Daemon) -> None:
+    daemon.run("write", "t", "1")
+    with pin_of(Client(daemon.socket, retry_s=0.1), ["t"]) as (_, names):
+        daemon.stop()
+    assert names == ["t"]
+    with pytest.raises(LakeError, match="nobody answers"), pin_of(Client(daemon.socket, retry_s=0.1), ["t"]):
+        raise AssertionError
 
 
 def test_nobody_there_is_said_after_the_patience_is_over(daemon: Daemon) -> None:
