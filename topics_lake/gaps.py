@@ -55,13 +55,15 @@ def _write(batch: Batch, directory: str) -> None:
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=SCHEMA)
     path = _table_of(batch, directory)
-    if batch.file_format == "parquet":
-        pq.write_table(table, path)
-    elif batch.file_format == "csv":
-        pa.csv.write_csv(table, path)
-    else:
-        with open(path, "wb") as file:
+    with open(path, "xb") as file:
+        if batch.file_format == "parquet":
+            pq.write_table(table, file)
+        elif batch.file_format == "csv":
+            pa.csv.write_csv(table, file)
+        else:
             file.write(msgspec.json.Encoder().encode_lines(table.to_pylist()))
+        file.flush()
+        os.fsync(file.fileno())
     sync_dir(directory)
 
 

@@ -231,6 +231,33 @@ def test_a_file_that_has_other_rows_than_its_writer_says_is_not_committed(tmp_pa
     assert plain(tmp_path / "lake") == []
 
 
+def test_every_file_is_on_the_disk_before_it_is_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, synced = tmp_path / "lake", set()
+    sync, rename = os.fsync, os.rename
+
+    def syncing(handle: int) -> None:
+        synced.add(os.fstat(handle).st_ino)
+        sync(handle)
+
+    renamed: list[str] = []
+
+    def renaming(source: str, target: str, **where: Any) -> None:
+        if Path(target).name.startswith("batch="):
+            renamed.append(target)
+            assert all(path.stat().st_ino in synced for path in [Path(source), *Path(source).rglob("*")]), target
+        rename(source, target, **where)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "rename", renaming)
+    with Engine(str(tmp_path / "store")) as log:
+        for form in ("parquet", "json", "csv"):
+            log.create(form, cap_records=2)
+            log.write(form, [1, 2, 3])
+            export(log, tmp_path / "store", lake, [form], format=form, partition_by="date")
+    assert len([target for target in renamed if target.startswith(f"{lake}.gaps/")]) == 3
+    assert len([target for target in renamed if target.startswith(f"{lake}/")]) == 3
+
+
 def test_two_exports_at_once_and_of_the_same_start_never_mix(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     with Engine(str(tmp_path / "store")) as log:
