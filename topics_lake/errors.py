@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from engine.fs import remedy
+
 
 def how_to_install(extra: str) -> str:
     """What brings the packages of an extra: a clone has them locked, and its `pip` is rarely the first on the PATH."""
@@ -19,3 +21,9 @@ class LakeError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.what, self.code, self.hint)
+
+
+def unwritten(error: OSError, place: str) -> LakeError:
+    """What the system has refused to read or write at `place`, or below it."""
+    what = f"{error.filename or place}: {error.strerror or error}"
+    return LakeError(what, "io_error", f"what was exported before is whole: {remedy(error)}, and run this again")

@@ -24,7 +24,7 @@ from engine.export.columns import numbers_of
 from engine.export.decode import gathered
 from engine.export.reader import Pin, PinnedTopic
 from engine.formats.export import MANIFEST_NAME
-from topics_lake.errors import LakeError
+from topics_lake.errors import LakeError, unwritten
 from topics_lake.files import FORMATS, RAW, FileMade, FileWriter, check_footer, digest_of, sync_dir
 from topics_lake.gaps import mend_gaps, write_gaps
 from topics_lake.lake import BATCH_FILE, Batch, GapRow, Lake, Position, put
@@ -262,7 +262,11 @@ class Export:
         os.makedirs(self._run)
         try:
             for name in names:
-                yield self._one(name)
+                try:
+                    done = self._one(name)
+                except OSError as error:
+                    raise unwritten(error, self._lake.path) from error
+                yield done
         finally:
             shutil.rmtree(self._run, ignore_errors=True)
 

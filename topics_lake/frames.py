@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topics_lake.errors import LakeError
+from topics_lake.errors import LakeError, unwritten
 from topics_lake.export import Shape, Task, TaskDone, finish_file, new_file, place_of
 from topics_lake.files import FileMade, FileWriter
 from topics_lake.lake import Lake
@@ -239,8 +239,8 @@ def write_batches(batches: Iterator[Any], task: Task, *, raw: bool) -> _Said:
         for place in sorted(writers):
             finish_file(writers, place, made, places)
     except OSError as error:
-        what = f"{error.filename or os.path.dirname(task.attempts)}: {error.strerror}"
-        return _Said(error=(what, "unwritable", "executors must see the lake under the same path"))
+        refused = unwritten(error, os.path.dirname(task.attempts))
+        return _Said(error=(refused.what, refused.code, refused.hint))
     finally:
         for writer in writers.values():
             writer.abandon()

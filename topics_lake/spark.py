@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from topics_lake.errors import LakeError, how_to_install
+from topics_lake.errors import LakeError, how_to_install, unwritten
 from topics_lake.export import Task, TaskDone, run_task
 
 MEMORY: Final = "450m"
@@ -143,3 +143,5 @@ def _guarded(task: Task) -> TaskDone | LakeError:
         return run_task(task)
     except LakeError as error:
         return error
+    except OSError as error:
+        return unwritten(error, os.path.dirname(task.attempts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq  # noqa: E402 # pyarrow may be missing
 from tests.lake.making import export, export_pin, new_pin, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
 from topics_lake.export import Here, Task, TaskDone  # noqa: E402 # pyarrow may be missing
+from topics_lake.files import FileWriter  # noqa: E402 # pyarrow may be missing
 from topics_lake.lake import Lake  # noqa: E402 # pyarrow may be missing
 
 pytestmark = pytest.mark.slow
@@ -256,6 +258,23 @@ def test_every_file_is_on_the_disk_before_it_is_in_the_lake(tmp_path: Path, monk
             export(log, tmp_path / "store", lake, [form], format=form, partition_by="date")
     assert len([target for target in renamed if target.startswith(f"{lake}.gaps/")]) == 3
     assert len([target for target in renamed if target.startswith(f"{lake}/")]) == 3
+
+
+def test_a_full_disk_is_said_with_its_place_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: FileWriter, batch: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    lake = tmp_path / "lake"
+    with Engine(str(tmp_path / "store")) as log:
+        log.write("t", [1, 2, 3])
+        with monkeypatch.context() as patch:
+            patch.setattr(FileWriter, "write", full)
+            with pytest.raises(LakeError, match=r"/lake: No space left on device") as error:
+                export(log, tmp_path / "store", lake, ["t"])
+        assert "free some space" in error.value.hint
+        assert os.listdir(f"{lake}.staging") == ["LOCK"]
+        export(log, tmp_path / "store", lake, ["t"])
+    assert len(plain(lake)) == 3
 
 
 def test_two_exports_at_once_and_of_the_same_start_never_mix(tmp_path: Path) -> None:

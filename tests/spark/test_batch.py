@@ -17,6 +17,7 @@ extra("pyspark", "spark")
 
 from tests.lake.making import export, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
+from topics_lake.export import Settings, Task  # noqa: E402 # pyarrow may be missing
 from topics_lake.lake import Lake  # noqa: E402 # pyarrow may be missing
 from topics_lake.spark import OnSpark  # noqa: E402 # pyarrow may be missing
 
@@ -107,6 +108,17 @@ def test_damage_is_named_or_left_out(spark: Any, tmp_path: Path) -> None:
         assert read.option("on_corrupt", "gap").load().count() == 99
         with pytest.raises(LakeError, match=r"'t', seq 42: damaged"):
             export(log, tmp_path, tmp_path / "lake", ["t"], runner=OnSpark(spark))
+
+
+def test_what_the_system_refuses_a_task_is_said_in_a_line(spark: Any, tmp_path: Path) -> None:
+    with Engine(str(tmp_path)) as log:
+        log.write("t", [1, 2, 3])
+        path = pin_path(log, str(tmp_path))
+    task = Task(
+        pin=path, topic="t", first=1, last=3, number=0, attempts=str(tmp_path / "gone" / "run"), settings=Settings()
+    )
+    with pytest.raises(LakeError, match=r"/gone/run/part-00000-\w+\.parquet: No such file"):
+        list(OnSpark(spark).run([task]))
 
 
 def test_an_export_on_spark_is_one_batch_and_plain_spark_reads_it(spark: Any, tmp_path: Path) -> None:
