@@ -10,9 +10,10 @@ into batches, files of another format or row groups.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,10 @@ FORMATS: Final = {"parquet": ".parquet", "json": ".ndjson", "csv": ".csv"}
 RAW: Final = SCHEMA.remove(SCHEMA.get_field_index("topic"))
 """The columns of a file of records as they are."""
 _COPY: Final = 1 << 20
+_LINES: Final = 10_000
+"""Lines of JSON that are read at once."""
+_CSV_BYTES: Final = (1 << 20, 2**31 - 1)
+"""How much of a file of CSV is read at once: at first, and at most, for a row that is longer."""
 
 
 class FileMade(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,16 +196,37 @@ def read_rows(path: str, format_: str) -> Iterator[Any]:
         return
     types = {"seq": pa.int64(), "data": pa.string()}
     if format_ == "csv":
-        options = pa.csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=False)
-        parse = pa.csv.ParseOptions(newlines_in_values=True)
-        table = pa.csv.read_csv(path, convert_options=options, parse_options=parse)
-    else:
-        with open(path, "rb") as lines:
-            rows = [msgspec.json.decode(line) for line in lines]
-        table = pa.table({name: pa.array([row[name] for row in rows], type_) for name, type_ in types.items()})
-    for batch in table.to_batches():
-        columns = [batch.column("seq"), batch.column("data").cast(pa.binary())]
-        yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+        for batch in csv_batches(path, types, only=list(types)):
+            columns = [batch.column("seq"), batch.column("data").cast(pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+        return
+    with open(path, "rb") as lines:
+        while some := list(itertools.islice(lines, _LINES)):
+            rows = [msgspec.json.decode(line) for line in some]
+            columns = [pa.array([row["seq"] for row in rows], pa.int64())]
+            columns.append(pa.array([row["data"].encode() for row in rows], pa.binary()))
+            yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+
+
+def csv_batches(path: str, types: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Any]:
+    """The rows of a file of CSV, `types` of columns given, those of others guessed from the first ones; `only` these
+    columns. A row that is longer than what is read at once makes that more. Raises `ArrowInvalid`."""
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    (block, most), rows = _CSV_BYTES, 0
+    while True:
+        read = pa.csv.ReadOptions(block_size=block, skip_rows_after_names=rows)
+        convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(only), strings_can_be_null=False)
+        try:
+            with pa.csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader:
+                types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
+                for batch in reader:
+                    yield batch
+                    rows += batch.num_rows
+            return
+        except pa.ArrowInvalid:
+            if block >= min(os.path.getsize(path), most):
+                raise
+            block = min(16 * block, most)
 
 
 def check_footer(path: str, file: FileMade) -> None:

@@ -7,18 +7,19 @@ given: the same files again write nothing, as long as the topic remembers its ke
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
 from topics_lake.client import Daemon
 from topics_lake.errors import LakeError
+from topics_lake.files import csv_batches
 from topics_lake.sink import chunks_of, prepare
 
 ENDINGS: Final = {"parquet": (".parquet",), "json": (".ndjson", ".json", ".jsonl"), "csv": (".csv",)}
@@ -108,7 +109,7 @@ def _guarded(job: Job) -> int | LakeError:
         return run_job(job)
     except LakeError as error:
         return error
-    except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
+    except (OSError, pa.ArrowException, msgspec.DecodeError, OverflowError, RecursionError, TypeError) as error:
         return LakeError(f"{job.path}: {error}", "unreadable", "nothing of what follows in this file was written")
 
 
@@ -136,28 +137,37 @@ def _batches(job: Job) -> Iterator[Any]:
         return
     # A column of JSON text stays text: 1.10 must not become a number.
     types = {name: pa.string() for name in (job.data, job.tag) if name is not None}
-    convert = pa.csv.ConvertOptions(column_types=types)
-    with pa.csv.open_csv(
-        job.path, parse_options=pa.csv.ParseOptions(newlines_in_values=True), convert_options=convert
-    ) as reader:
-        for batch in reader:
-            yield _shaped(job, batch)
+    for batch in csv_batches(job.path, types):
+        if any(pa.types.is_binary(type_) for type_ in batch.schema.types):
+            raise LakeError(f"{job.path} is not UTF-8", "unreadable", "iconv -f LATIN1 -t UTF-8, for example")
+        yield _shaped(job, batch)
 
 
 def _shaped(job: Job, batch: Any) -> Any:
-    missing = [name for name in (job.data, job.tag) if name is not None and name not in batch.schema.names]
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        what = f"{job.path} has two columns of one name"
+        raise LakeError(what, "invalid_request", f"columns: {', '.join(names)}")
+    missing = [name for name in (job.data, job.tag) if name is not None and name not in names]
     if missing:
         what = f"{job.path} has no column {missing[0]!r}"
-        raise LakeError(what, "invalid_request", f"columns: {', '.join(batch.schema.names)}")
+        raise LakeError(what, "invalid_request", f"columns: {', '.join(names)}")
     columns = {}
     if job.data is not None:
         columns["data"] = batch.column(job.data)
     else:
-        encode = msgspec.json.Encoder().encode
+        encode = msgspec.json.Encoder(enc_hook=_precise).encode
         columns["data"] = pa.array([encode(row) for row in batch.to_pylist()], pa.binary())
     if job.tag is not None:
         columns["tag"] = batch.column(job.tag).cast(pa.string())
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _precise(value: Any) -> str:
+    """Times with nanoseconds, which are of pandas and not of Python. Raises `TypeError`."""
+    if isinstance(value, dt.datetime | dt.timedelta):
+        return str(value.isoformat())  # type: ignore[union-attr]  # of pandas, which has it for spans too
+    raise TypeError(f"a {type(value).__name__} cannot be said in JSON")
 
 
 def _lines(job: Job) -> Iterator[Any]:

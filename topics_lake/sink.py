@@ -30,7 +30,7 @@ WINDOW_MS_MIN: Final = 3_600_000
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 _COLUMNS: Final = frozenset({"data", "tag", "node", "meta"})
 _encode: Final = msgspec.json.encode
-_decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class Written(WriterCommitMessage):
@@ -107,22 +107,27 @@ def chunks_of(batches: Iterator[Any], rows: int) -> Iterator[list[bytes]]:
 def _record(data: Any, row: dict[str, Any]) -> bytes:
     if data is None:
         raise LakeError("a row has no data", "invalid_request", "JSON's null is the text null")
-    raw = data.encode() if isinstance(data, str) else bytes(data)
-    parts = [b'"data":' + raw]
+    parts = [b'"data":' + _value("data", data)]
     texts = [(name, row[name]) for name in ("tag", "node") if row.get(name) is not None]
     parts += [b'"%b":%b' % (name.encode(), _encode(text)) for name, text in texts]
     meta = row.get("meta")
     if meta is not None:
-        parts.append(b'"meta":' + (meta.encode() if isinstance(meta, str) else bytes(meta)))
-    record = b"{" + b",".join(parts) + b"}"
-    # What is no JSON would break out of its record.
+        parts.append(b'"meta":' + _value("meta", meta))
+    return b"{" + b",".join(parts) + b"}"
+
+
+def _value(name: str, text: Any) -> bytes:
+    """One JSON value as it came: what is none, or more than one, would break out of its record."""
+    if not isinstance(text, str | bytes):
+        raise LakeError(f"a row's {name} is no text: {text!r}", "invalid_request", "to_json, or a cast to string")
+    raw = text.encode() if isinstance(text, str) else text
     try:
-        members = _decode(hidden(record) if b"\\u" in record else record)
+        _decode(hidden(raw) if b"\\u" in raw else raw)
     except msgspec.DecodeError as error:
-        raise LakeError(f"a row's data is no JSON: {raw[:80]!r}", "invalid_request") from error
-    if len(members) != len(parts):
-        raise LakeError(f"a row's data is more than one JSON value: {raw[:80]!r}", "invalid_request")
-    return record
+        raise LakeError(f"a row's {name} is no JSON value: {raw[:80]!r}", "invalid_request") from error
+    except RecursionError as error:
+        raise LakeError(f"a row's {name} nests too deep: {raw[:80]!r}", "invalid_request") from error
+    return raw
 
 
 class TopicsWriter(_Sink, DataSourceArrowWriter):

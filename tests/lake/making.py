@@ -13,6 +13,8 @@ from topics_lake.export import Export, Runner, Settings, TopicDone
 from topics_lake.lake import Lake
 
 _IDS = itertools.count(0xAB00)
+LONG = b'"' + b'\\"' * 524_000 + b'"'
+"""A record that readers of CSV do not take at once, half as long again with its quotes doubled."""
 
 
 def export(

@@ -23,7 +23,7 @@ pandas = extra("pandas", "spark")
 
 import pyarrow.parquet as pq  # noqa: E402 # pyarrow may be missing
 
-from tests.lake.making import export, plain  # noqa: E402 # pyarrow may be missing
+from tests.lake.making import LONG, export, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake import exchange as exchanging  # noqa: E402 # pyarrow may be missing
 from topics_lake.compact import Compacted, Plan, compact  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
@@ -115,13 +115,14 @@ def test_bounds_are_kept_and_batches_that_stay_are_the_same_files(tmp_path: Path
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_text_is_joined_byte_for_byte(tmp_path: Path, form: str) -> None:
-    lake = tmp_path / "lake"
+    lake, values = tmp_path / "lake", [*HARD, LONG]
     with Engine(str(tmp_path / "store")) as log:
         for _ in range(3):
-            log._wait(log.core.append("t", Writes(datas=HARD, tags=['"quoted", \n'] * len(HARD))))
+            log._wait(log.core.append("t", Writes(datas=values, tags=['"quoted", \n'] * len(values))))
             export(log, tmp_path / "store", lake, ["t"], format=form)
+    assert wrong(lake) == []
     assert joined(lake).files == 1
-    assert [data for _, _, data in plain(lake, form)] == HARD * 3
+    assert [data for _, _, data in plain(lake, form)] == values * 3
     assert wrong(lake) == []
 
 
