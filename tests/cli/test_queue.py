@@ -181,6 +181,27 @@ def test_dead_letters_are_listed_shown_requeued_and_purged(queues: Daemon, queue
     assert queues.run("dlq", "what", queue).returncode == 2
 
 
+def test_seqs_that_are_no_dead_letters_are_named_and_exit_3(queues: Daemon, queue: str) -> None:
+    dead = f"{queue}-dead"
+    queues.ok("write", queue, "a")
+    queues.ok("claim", queue, "--node", "ann")
+    queues.ok("nack", queue, "1", "--dead", "--node", "ann")
+    for words in (["show"], ["requeue", "--dry-run"], ["requeue"]):
+        done = queues.run("dlq", words[0], queue, "1", "9", *words[1:])
+        assert done.returncode == 3
+        assert done.stderr == f"topics: there is no dead letter 9 in {dead} (not_found)\n".encode()
+        assert done.stdout
+
+
+def test_jobs_that_wait_and_records_of_a_log_are_no_dead_letters(queues: Daemon, queue: str) -> None:
+    for name, kind in ((f"{queue}-log", "log"), (f"{queue}-other", "queue")):
+        queues.ok("create", name, "--type", kind)
+        queues.ok("write", name, "a", "b", "--meta", "k=v")
+        for words in (["ls", name], ["show", name, "1"], ["purge", name, "--all"], ["purge", name, "1"]):
+            assert queues.run("dlq", *words).returncode == 3
+        assert queues.ok("tail", name, "--from", "0") == b"a\nb\n"
+
+
 def test_info_shows_the_counters_of_a_queue(queues: Daemon, queue: str) -> None:
     queues.ok("write", queue, "a", "b")
     queues.ok("claim", queue)

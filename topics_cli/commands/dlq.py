@@ -1,7 +1,7 @@
 """`topics dlq`: dead letters of a queue: which there are, what happened to each, back into the queue, or away for good.
 
 QUEUE is a queue with a `dead_letter` topic, then only what came from it is meant; or the dead-letter topic itself, then
-all that lies in it is.
+all that came to it from queues. Other records of a topic are none: no job that waits is purged as a dead letter.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from topics_cli.times import show_duration, show_time
 
 SEQS_MAX = 1000
 """Seqs that one request may list."""
+_FROM = "$dead_letter_from"
 DATA_SHOWN = 60
 """Characters of the data that `ls` shows."""
 _HEADS = [
@@ -50,6 +51,10 @@ class Letter:
         self.meta: dict[str, Any] = record.get("meta") or {}
         self.ts: int = record["$ts"]
         self.tag: str = record.get("$tag", "-")
+
+    def is_of(self, queue: str | None) -> bool:
+        """Whether it is a dead letter of this queue, or of any."""
+        return _FROM in self.meta if queue is None else self.meta.get(_FROM) == queue
 
     def said(self, name: str) -> str:
         """What the meta says about the death, `-` where it does not."""
@@ -95,7 +100,7 @@ class Box:
                 if self.seqs is not None and seq_of(line) not in self.seqs:
                     continue
                 letter = Letter(line)
-                if self.source is None or letter.said("from") == self.source:
+                if letter.is_of(self.source):
                     yield letter
         except ApiError as error:
             if error.code != "topic_not_found" or self.source is None:
@@ -150,9 +155,15 @@ def _show(session: Session, values: dict[str, Any], box: Box) -> int:
             session.out.line("")
         found.add(letter.seq)
         _show_one(session, letter)
-    for seq in sorted(set(values["seq"]) - found):
+    return _end(session, values, box, found)
+
+
+def _end(session: Session, values: dict[str, Any], box: Box, found: set[int]) -> int:
+    """Say which of the seqs that were given are no dead letters; the exit code."""
+    missing = sorted(set(values["seq"]) - found)
+    for seq in missing:
         session.talk.say(f"topics: there is no dead letter {seq} in {box.topic} (not_found)")
-    return exits.DONE if len(found) == len(set(values["seq"])) else exits.NOTHING
+    return exits.NOTHING if missing or not found else exits.DONE
 
 
 def _show_one(session: Session, letter: Letter) -> None:
@@ -216,7 +227,7 @@ def _move(
     seqs = [letter.seq for letter in box.letters()]
     if values["dry_run"]:
         session.out.line(f"{box.topic}\t{counted(len(seqs), 'dead letter')} would be {done}")
-        return exits.DONE
+        return _end(session, values, box, set(seqs))
     named = bool(values["seq"]) and len(seqs) == len(set(values["seq"]))
     asks = bool(seqs) and not named and not values["yes"] and can_ask()
     if asks and not confirmed(session, f"{question}: {counted(len(seqs), 'dead letter')} of {box.topic}?"):
@@ -225,7 +236,7 @@ def _move(
     count = sum(send(seqs[start : start + SEQS_MAX]) for start in range(0, len(seqs), SEQS_MAX))
     if session.out.form not in (NDJSON, RAW, JSON):
         session.out.line(f"{box.topic}\t{counted(count, 'dead letter')} {done}")
-    return exits.DONE if seqs else exits.NOTHING
+    return _end(session, values, box, set(seqs))
 
 
 def _post(session: Session, box: Box, verb: str, body: dict[str, Any], done: str) -> int:
