@@ -224,6 +224,21 @@ def test_errors_says_what_a_code_means_and_with_what_commands_end_by_it(shared: 
 
 
 @pytest.mark.slow
+def test_info_names_what_damage_has_taken(place: Path) -> None:
+    daemon = Daemon(place)
+    daemon.start()
+    try:
+        daemon.ok("write", "t", "one", "the needle", "three")
+        daemon.kill()
+        [log] = (place / "data" / "wal" / "shard-00").iterdir()
+        log.write_bytes(log.read_bytes().replace(b"the needle", b"the noodle"))
+        daemon.start()
+        assert "damage\t1-3" in daemon.ok("info", "t").decode().splitlines()
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.slow
 def test_everything_works_over_tcp_too(place: Path) -> None:
     daemon = Daemon(place, TOPICS_PORT="0", TOPICS_PORT_FILE=str(place / "port"))
     daemon.start()

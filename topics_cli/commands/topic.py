@@ -38,7 +38,7 @@ def info(session: Session, values: dict[str, Any]) -> int:
         elif name == "queue":
             pairs += [(f"queue.{key}", cell(inner)) for key, inner in value.items()]
         elif name == "damage":
-            pairs.append((name, ", ".join(f"{item[0]}-{item[1]}" for item in value)))
+            pairs.append((name, ", ".join(f"{item['from']}-{item['to']}" for item in value)))
         else:
             pairs.append((name, cell(value) if not isinstance(value, dict | list) else json.dumps(value)))
     pairs += [(f"config.{name}", "null" if value is None else cell(value)) for name, value in state["config"].items()]
