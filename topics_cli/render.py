@@ -129,9 +129,10 @@ class Render:
     def _picked(self, topic: str, line: bytes) -> bytes:
         fields = Picker(topic, line)
         if self._pieces is not None:
-            return "".join(
-                fields.text(piece[0]) if isinstance(piece, tuple) else piece for piece in self._pieces
-            ).encode("utf-8", "backslashreplace")
+            return b"".join(
+                fields.shown(piece[0]) if isinstance(piece, tuple) else piece.encode("utf-8", "backslashreplace")
+                for piece in self._pieces
+            )
         names = self._fields or []
         if self.form in (NDJSON, JSON):
             from _json import encode_basestring
@@ -139,19 +140,19 @@ class Render:
             pairs = [(name, fields.value(name)) for name in names]
             inside = ",".join(f"{encode_basestring(name)}:{value or 'null'}" for name, value in pairs)
             return ("{" + inside + "}").encode("utf-8", "surrogatepass")
-        cells = [fields.text(name) for name in names]
-        return ("  " if self.out.is_terminal else "\t").join(cells).encode("utf-8", "backslashreplace")
+        return (b"  " if self.out.is_terminal else b"\t").join([fields.shown(name) for name in names])
 
 
 class Picker:
     """Fields of one record by name: `seq`, `ts`, `time`, `topic`, `node`, `tag`, `data`, `meta.k`, `data.a.0.b`."""
 
-    __slots__ = ("_members", "_topic")
+    __slots__ = ("_line", "_members", "_topic")
 
     def __init__(self, topic: str, line: bytes) -> None:
         from topics_cli.rawjson import members
 
         self._topic = topic
+        self._line = line
         self._members = members(line.decode("utf-8", "surrogatepass"))
 
     def value(self, name: str) -> str | None:
@@ -174,6 +175,12 @@ class Picker:
 
         value = self.value(name)
         return "" if value is None else plain(value)
+
+    def shown(self, name: str) -> bytes:
+        """The field as it is shown: data is the text or the bytes that were written."""
+        if name == "data":
+            return text_of(self._line, self._line.index(b'"data":') + 7)
+        return self.text(name).encode("utf-8", "backslashreplace")
 
 
 def _check_fields(names: list[str]) -> None:

@@ -96,11 +96,14 @@ def test_bytes_that_are_not_utf8_are_marked_in_meta_and_keep_the_given_meta(shar
     assert record["data"] == {"$base64": "//4="}
     assert record["meta"] == {"k": "v", "encoding": "base64"}
     assert shared.ok("get", topic, "1", "-o", "text") == b"\xff\xfe\n"
+    assert shared.ok("tail", topic, "-t", "{seq} {data}{{") == b"1 \xff\xfe{\n"
+    assert shared.ok("tail", topic, "--fields", "seq,data") == b"1\t\xff\xfe\n"
 
 
 def test_an_object_that_only_looks_like_base64_stays_json(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "--json", '{"$base64":"//4="}')
     assert shared.ok("tail", topic) == b'{"$base64":"//4="}\n'
+    assert shared.ok("tail", topic, "-t", "{data}") == b'{"$base64":"//4="}\n'
 
 
 def test_a_value_that_would_end_its_record_is_refused_and_writes_nothing(shared: Daemon, topic: str) -> None:
