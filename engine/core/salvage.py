@@ -77,8 +77,8 @@ class Salvage:
         names = ", ".join(sorted(slot.name for slot in slots)[:_NAMES_SAID]) or "no topic that is known"
         kind = "the log" if hole.type is None else f"a {FrameType(hole.type).name} frame"
         self._report.append(
-            f"{where}: {kind} cannot be read up to {'its end' if hole.open else f'lsn {hole.end}'} of shard "
-            f"{hole.shard} and was passed over; "
+            f"{where}: {kind} of shard {hole.shard} cannot be read up to "
+            f"{'its end' if hole.open else f'lsn {hole.end}'}, and was passed over; "
             f"concerned: {names}{' and others' if len(slots) > _NAMES_SAID else ''}"
             + (
                 "; what was deleted, acked or evicted there may be readable again"

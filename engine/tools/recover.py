@@ -264,6 +264,9 @@ class Recovery:
                     if stop > head:
                         after = max(start, head + 1)
                         report.lost.append(LostRange(topic=slot.name, first=after, last=stop, perhaps=True))
+            report.topics += 1
+            report.records += slot.topic.count
+            report.bytes += slot.topic.bytes
         self._note_unread()
         return report
 
@@ -348,7 +351,6 @@ class Recovery:
             self._keep(target)
         rebuild.run(self.wanted)
         report.store = rebuild.store_id.hex()
-        report.topics = len(replay.catalog.by_id) - len(report.left_out)
         report.records, report.bytes, report.segments = rebuild.records, rebuild.bytes, rebuild.segments
         self._note_unread()
         return report

@@ -149,6 +149,9 @@ def test_recover_says_what_is_lost_keeps_the_bytes_and_ends_with_5(store: Path, 
     tried = run("recover", str(store), "--dry-run")
     assert tried.returncode == 5
     assert b"lost\torders\t1-3" in tried.stdout
+    [would] = [line for line in tried.stdout.splitlines() if line.startswith(b"would save\t")]
+    twin = run("recover", str(store), "--to", str(tmp_path / "twin"))
+    assert would.removeprefix(b"would save") in twin.stdout, "a dry run counts what is saved then"
     new = tmp_path / "new"
     saved = run("recover", str(store), "--to", str(new), "-o", "ndjson")
     assert saved.returncode == 5

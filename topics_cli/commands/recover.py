@@ -142,11 +142,10 @@ def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
     lines += [f"kept\tlost/{one.file}\t{show_size(one.length)}\t{one.why}" for one in report.kept[:most]]
     if report.left_out:
         lines.append(f"left out\t{counted(len(report.left_out), 'topic')} not asked for")
+    topics, records = counted(report.topics, "topic"), counted(report.records, "live record")
+    lines.append(f"{'would save' if dry_run else 'saved'}\t{topics}, {records}, {show_size(report.bytes)}")
     if dry_run:
         lines.append("nothing was written (--dry-run)")
-    else:
-        topics, records = counted(report.topics, "topic"), counted(report.records, "live record")
-        lines.append(f"saved\t{topics}, {records}, {show_size(report.bytes)}")
     count = len(surely)
     if perhaps:
         topics = counted(len({one.topic for one in perhaps}), "topic")
