@@ -41,16 +41,17 @@ def forbidden_name() -> Refused:
 class Caller:
     """Whoever presents one key; or everybody, where no key is asked for."""
 
-    __slots__ = ("inflight", "keyed", "prefixes", "scopes", "streams")
+    __slots__ = ("inflight", "keyed", "prefixes", "scopes", "sessions", "streams")
 
     def __init__(self, scopes: Scope, prefixes: tuple[str, ...], *, keyed: bool) -> None:
         self.scopes = scopes
         self.prefixes = prefixes
         """Beginnings of the names that it may use, disjoint and sorted; empty = all."""
         self.keyed = keyed
-        """Whether it is a key: only then the caps on streams per key apply."""
+        """Whether it is a key: only then the caps on streams and sessions per key apply."""
         self.inflight = 0
         self.streams = 0
+        self.sessions = 0
 
     def lacks(self, scopes: Scope) -> Refused | None:
         """The 401 of a key that was removed, or the 403 of scopes that it lacks; None when all is well."""

@@ -202,6 +202,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _count("max_inflight_per_key", 1000, "requests being worked on for one key; 0 = no bound"),
     _count("max_watch_sessions", 10_000, "watch sessions; 0 = no bound"),
     _count("max_watch_topics", 256, "topics in one watch session", 1, 4096),
+    _count("max_watch_sessions_per_key", 5000, "watch sessions of one key; 0 = no bound"),
+    _count("max_subscriptions", 131_072, "topics that all WebSockets together follow; 0 = no bound"),
     _count("max_sse_connections", 10_000, "open streams; 0 = no bound"),
     _count("max_sse_connections_per_key", 1000, "open streams of one key; 0 = no bound"),
     _size("max_header_bytes", 32 * KIB, "head of a request", KIB, MIB),

@@ -127,6 +127,8 @@ class Sessions:
         self._next_shape_id = 0
         self._next_collect_s = 0.0
         self._nodes = 0
+        self.subscribed = 0
+        """Topics that all WebSockets together follow: each costs more than a place of a session."""
         self.ttl_ms: int = daemon.config["watch_session_ttl_ms"]
 
     def __len__(self) -> int:
@@ -134,9 +136,9 @@ class Sessions:
 
     def add(self, caller: Caller, places: dict[str, Place], shape: PageRequest, heartbeat_s: float) -> Session:
         """Make a session; raises the 429 of the cap."""
-        if self._lack(shape) is not None:
+        if self._lack(caller, shape) is not None:
             self.collect(self._daemon.loop.time(), at_once=True)
-            if (lack := self._lack(shape)) is not None:
+            if (lack := self._lack(caller, shape)) is not None:
                 limit, maximum = lack
                 raise Refused(
                     Code.THROTTLED,
@@ -144,13 +146,17 @@ class Sessions:
                     {"limit": limit, "max": maximum},
                 )
         self._nodes += len(shape.nodes)
+        caller.sessions += 1
         wid = "wid_" + secrets.token_urlsafe(16)
         now = self._daemon.loop.time()
         session = self._by_wid[wid] = Session(wid, caller, places, shape, self.shape_id(shape), heartbeat_s, now)
         return session
 
-    def _lack(self, shape: PageRequest) -> tuple[str, int] | None:
+    def _lack(self, caller: Caller, shape: PageRequest) -> tuple[str, int] | None:
         """The bound that one more session would break."""
+        own_max: int = self._daemon.config["max_watch_sessions_per_key"]
+        if own_max and caller.keyed and caller.sessions >= own_max:
+            return "max_watch_sessions_per_key", own_max
         maximum: int = self._daemon.config["max_watch_sessions"]
         if maximum and len(self._by_wid) >= maximum:
             return "max_watch_sessions", maximum
@@ -181,4 +187,6 @@ class Sessions:
             wid for wid, session in self._by_wid.items() if session.stream is None and now - session.idle_since > ttl_s
         ]
         for wid in expired:
-            self._nodes -= len(self._by_wid.pop(wid).shape.nodes)
+            session = self._by_wid.pop(wid)
+            session.caller.sessions -= 1
+            self._nodes -= len(session.shape.nodes)

@@ -313,6 +313,7 @@ class Commands:
         subscription = Subscription(daemon.pump, session, socket)
         subscription.paused = self._paused
         self._subscriptions.update(dict.fromkeys(places, subscription))
+        daemon.sessions.subscribed += len(places)
         daemon.pump.follow(subscription)
 
     def _work(self, request_id: bytes, members: dict[str, Raw]) -> None:
@@ -334,6 +335,7 @@ class Commands:
         socket.send(said(b"subscribed", request_id, answer))
         self._admit()
         self._works[name] = work
+        socket.daemon.sessions.subscribed += 1
         if self._paused:
             work.pause()
         socket.daemon.wake()
@@ -344,6 +346,7 @@ class Commands:
             self._socket.daemon.pump.admit(self._socket)
 
     def _dismiss(self) -> None:
+        self._socket.daemon.sessions.subscribed -= 1
         if not self._subscriptions and not self._works:
             self._socket.daemon.pump.dismiss(self._socket)
 
@@ -351,13 +354,24 @@ class Commands:
         """Raise the 429 of the caps: topics of one socket, and connections that are given what is new."""
         daemon = self._socket.daemon
         maximum: int = daemon.config["max_watch_topics"]
-        if len(names) > maximum or len(self._subscriptions.keys() | self._works.keys() | names.keys()) > maximum:
+        followed = self._subscriptions.keys() | self._works.keys()
+        wanted = len(followed | names.keys())
+        if len(names) > maximum or wanted > maximum:
             raise Refused(
                 Code.THROTTLED,
                 "too many topics on one socket; open another",
                 {"limit": "max_watch_topics", "max": maximum},
             )
-        if not self._subscriptions and not self._works:
+        maximum = daemon.config["max_subscriptions"]
+        left = maximum - daemon.sessions.subscribed - (wanted - len(followed))
+        if maximum and len(followed) < wanted and wanted > max(left, 1):
+            # As many as are left for others, so that nobody has them all; and one in any case.
+            raise Refused(
+                Code.THROTTLED,
+                "too many topics are followed by all sockets together; follow fewer, or a watch session",
+                {"limit": "max_subscriptions", "max": maximum},
+            )
+        if not followed:
             daemon.pump.check_room(self._socket.caller)
 
     def _check_nodes(self, shape: PageRequest) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.daemon.kit import Answer, DaemonProcess, Wire, clean_environment, daemon_process, post, request
+from tests.daemon.kit import Answer, DaemonProcess, Wire, clean_environment, daemon_process, make_queue, post, request
 from tests.daemon.socket_kit import Client
 from topics_daemon import sessions
 from topics_daemon.sessions import Sessions
@@ -136,6 +137,53 @@ def test_the_nodes_that_one_socket_leaves_out_are_bounded_over_its_subscriptions
             assert client.until("caught_up")[0]["op"] == "subscribed"
 
 
+def test_what_sockets_follow_together_is_bounded_and_nobody_has_it_all() -> None:
+    with daemon_process("--max-subscriptions", "8") as daemon:
+        fill(daemon, names(4))
+        make_queue(daemon, "queue")
+        with Client(daemon) as first, Client(daemon) as second, Client(daemon) as third:
+
+            def follow(client: Client, *topics: str) -> Any:
+                said = client.ask("subscribe", topics=list(topics), tail=True)
+                for _ in topics if said["op"] == "subscribed" else ():
+                    assert client.next()["op"] == "caught_up"
+                return said.get("detail", said["op"])
+
+            refused = {"limit": "max_subscriptions", "max": 8}
+            assert follow(first, *names(4)[:5]) == refused, "more than would be left"
+            assert follow(first, *names(4)[:4]) == "subscribed"
+            assert follow(first, "t000", "t001") == "subscribed", "anew, which needs no room"
+            assert first.ask("subscribe", topic="queue", work={"max": 1}, node="n")["detail"] == refused
+            assert follow(second, "t000", "t001") == "subscribed"
+            assert follow(second, "t002") == refused
+            assert follow(third, "t002", "t003") == refused
+            assert follow(third, "t002") == "subscribed", "one in any case"
+            assert first.ask("unsubscribe", topics=names(4)[:4])["op"] == "unsubscribed"
+            assert first.ask("subscribe", topic="queue", work={"max": 1}, node="n")["op"] == "subscribed"
+            assert follow(second, "t002") == "subscribed"
+        deadline = time.monotonic() + 10
+        with Client(daemon) as last:
+            while follow(last, *names(4)[:4]) == refused:
+                assert time.monotonic() < deadline, "sockets that have ended hold nothing"
+                time.sleep(0.01)
+
+
+def test_one_key_has_no_more_sessions_than_it_may_and_others_have_theirs() -> None:
+    environ = clean_environment(TOPICS_API_KEYS="one,two", TOPICS_MAX_WATCH_SESSIONS_PER_KEY="2")
+    with daemon_process("--watch-session-ttl-ms", "1000", environ=environ) as daemon:
+        made = daemon.ask(post("/v0/topics/t000", {"records": [{"data": 1}]}, "Authorization: Bearer one"))
+        assert made.status == 201
+        assert [ask(daemon, "one", 1).status for _ in range(2)] == [200, 200]
+        refused = ask(daemon, "one", 1)
+        assert (refused.status, refused.code) == (429, "throttled")
+        assert refused.json["error"]["detail"] == {"limit": "max_watch_sessions_per_key", "max": 2}
+        assert ask(daemon, "two", 1).status == 200
+        deadline = time.monotonic() + 10
+        while ask(daemon, "one", 1).status != 200:
+            assert time.monotonic() < deadline, "those without a stream are forgotten after their time"
+            time.sleep(0.05)
+
+
 class Clock:
     """A loop, as far as sessions look at it."""
 
@@ -153,9 +201,9 @@ def test_the_nodes_of_all_sessions_are_bounded_and_let_go_of(monkeypatch: pytest
 
     monkeypatch.setattr(sessions, "NODES_MAX", 10)
     clock = Clock()
-    config = {"watch_session_ttl_ms": 1000, "max_watch_sessions": 0}
+    config = {"watch_session_ttl_ms": 1000, "max_watch_sessions": 0, "max_watch_sessions_per_key": 0}
     held = Sessions(SimpleNamespace(config=config, loop=clock))  # type: ignore[arg-type]  # as much of a daemon as sessions look at
-    caller: Any = None
+    caller: Any = SimpleNamespace(sessions=0)
 
     def add(count: int) -> None:
         held.add(caller, {}, PageRequest(nodes=frozenset(map(str, range(count)))), 15.0)
