@@ -29,11 +29,9 @@ from tests.bench.rows_bulk import load, settle
 from tests.bench.rows_history import Client, p99, post
 from tests.bench.rows_http import Plan, payload
 from tests.bench.servers import BenchError, Server
+from tests.bench.steady import TOPIC, WRITES_PER_S, steady_writes
 from tests.hanging import launcher
 
-WRITES_PER_S = 5000
-PULSE_S = 0.01
-"""The steady writer sends so often, pipelined: its own CPU is nothing then."""
 COLD_READERS = 8
 STALLED = 1000
 STALL_S = 5.0
@@ -46,43 +44,6 @@ SECONDS_MIN = 3.0
 Trouble = Callable[[Server], AbstractContextManager[None]]
 Seen = tuple[float, float]
 """The two p99s of a window."""
-
-
-@contextmanager
-def steady_writes(port: int) -> Iterator[None]:
-    """5,000 writes of one record a second, as long as the block runs."""
-    each = int(WRITES_PER_S * PULSE_S)
-    blob = post("/v0/topics/steady?return_seqs=false", {"records": [{"data": payload(100)}]}) * each
-    done = threading.Event()
-    failures: list[str] = []
-
-    def write() -> None:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
-            due = time.monotonic()
-            while not done.is_set():
-                sock.sendall(blob)
-                seen = b""
-                while seen.count(b"HTTP/1.1 ") < each or not seen.endswith(b"}"):
-                    data = sock.recv(1 << 18)
-                    if not data:
-                        failures.append("closed")
-                        return
-                    seen += data
-                if seen.count(b"HTTP/1.1 20") < each:
-                    failures.append(repr(seen[:200]))
-                    return
-                due += PULSE_S
-                time.sleep(max(0.0, due - time.monotonic()))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-    if failures:
-        raise BenchError(f"steady writes: {failures[0]}")
 
 
 def others(server: Server, seconds: float) -> Seen:
@@ -144,7 +105,7 @@ def stalled_watchers(server: Server) -> Iterator[None]:
     socks: list[socket.socket] = []
     try:
         for _ in range(STALLED):
-            url = ask_json(server, "POST", "/v0/watch", {"topics": {"steady": {"tail": True}}})["stream_url"]
+            url = ask_json(server, "POST", "/v0/watch", {"topics": {TOPIC: {"tail": True}}})["stream_url"]
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.settimeout(30)
@@ -164,7 +125,7 @@ def stalled_elsewhere(server: Server) -> Iterator[None]:
     """The same at a daemon that nobody writes to any more once they have stalled: then they take no processor there."""
     with stalled_watchers(server):
         body = {"records": [{"data": payload(100)}] * STALL_RECORDS}
-        ask_json(server, "POST", "/v0/topics/steady?return_seqs=false", body)
+        ask_json(server, "POST", f"/v0/topics/{TOPIC}?return_seqs=false", body)
         time.sleep(1.0)
         yield
 
@@ -190,7 +151,7 @@ def hostile_client(server: Server) -> Iterator[None]:
 def run_hostile(plan: Plan) -> Iterator[Row]:
     """A client that means harm."""
     with servers.topicsd(plan.where) as server, servers.topicsd(plan.where) as other:
-        ask_json(server, "PUT", "/v0/topics/steady", {})
+        ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {})
         yield from _rounds("hostile client beside", server, hostile_client, plan, partial(hostile_client, other))
 
 
@@ -226,7 +187,7 @@ def run_stalled(plan: Plan) -> Iterator[Row]:
     """A thousand watchers that read nothing."""
     with servers.topicsd(plan.where) as server, servers.topicsd(plan.where) as other:
         for one in (server, other):
-            ask_json(one, "PUT", "/v0/topics/steady", {})
+            ask_json(one, "PUT", f"/v0/topics/{TOPIC}", {})
         elsewhere = partial(stalled_elsewhere, other)
         yield from _rounds(f"{STALLED:,} stalled watchers", server, stalled_watchers, plan, elsewhere)
 
@@ -244,7 +205,7 @@ def _rounds(
     elsewhere: list[Seen] = []
     troubled: list[Seen] = []
     seconds = max(SECONDS_MIN, float(plan.seconds))
-    with steady_writes(server.port):
+    with steady_writes(server):
         others(server, 2.0)  # warms up
         for _ in range(plan.rounds):
             quiet.append(others(server, seconds))
