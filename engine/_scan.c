@@ -72,6 +72,11 @@ static Text character_end(Text at, Text end)
     return at + 1 + more;
 }
 
+static inline int is_hex(unsigned char byte)
+{
+    return (unsigned)byte - '0' < 10 || ((unsigned)byte | 0x20) - 'a' < 6;
+}
+
 /* An escape, from behind its backslash. A surrogate need not have a partner: that is the business of who wrote it. */
 static Text escape_end(Text at, Text end)
 {
@@ -81,10 +86,7 @@ static Text escape_end(Text at, Text end)
         return memchr("\"\\/bfnrt", *at, 8) ? at + 1 : NULL;
     if (end - at < 5)
         return NULL;
-    for (int i = 1; i < 5; i++)
-        if (memchr("0123456789abcdefABCDEF", at[i], 22) == NULL)
-            return NULL;
-    return at + 5;
+    return is_hex(at[1]) && is_hex(at[2]) && is_hex(at[3]) && is_hex(at[4]) ? at + 5 : NULL;
 }
 
 /* A string, from behind its first quote. */
@@ -155,6 +157,13 @@ static Text key_end(Text at, Text end, Text *key, Py_ssize_t *length)
     *length = at - 1 - *key;
     at = skip_space(at, end);
     return at < end && *at == ':' ? skip_space(at + 1, end) : NULL;
+}
+
+/* The same for a key that is written without escapes, which may hide a name that is known. */
+static Text named_end(Text at, Text end, Text *key, Py_ssize_t *length)
+{
+    at = key_end(at, end, key, length);
+    return at != NULL && memchr(*key, '\\', (size_t)*length) == NULL ? at : NULL;
 }
 
 /* Behind an item of an array or object that `close` ends: the next item (`*more` is 1), or where all of it ends. */
@@ -317,8 +326,8 @@ static Text write_end(Text at, Text end, int depth, Columns *columns, Text *begi
     while (more) {
         Text key;
         Py_ssize_t length;
-        if ((at = key_end(at, end, &key, &length)) == NULL || memchr(key, '\\', (size_t)length) != NULL)
-            return NULL; /* an escape may hide a name that is known */
+        if ((at = named_end(at, end, &key, &length)) == NULL)
+            return NULL;
         if (length == 7 && memcmp(key, "records", 7) == 0) {
             if (*begin != NULL)
                 return NULL;
@@ -342,7 +351,7 @@ static PyObject *not_mine(void)
     Py_RETURN_NONE;
 }
 
-/* The arguments of the two that read, bytes, depth, and how many records there may be; 0 when they are others. */
+/* The arguments of those that read, bytes, depth, and how many records there may be (or where); 0 when they are others. */
 static int arguments(PyObject *const *args, Py_ssize_t count, Text *at, Text *end, int *depth, Py_ssize_t *most)
 {
     char *bytes;
@@ -409,6 +418,31 @@ static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t 
         at = stop;
     }
     return datas != NULL ? datas : not_mine();
+}
+
+/* The member of an object whose key begins at `at` and hides nothing. */
+static Text member_end(Text at, Text end, int depth, Text *key, Py_ssize_t *length, Text *value, Text *finish, int *more)
+{
+    if ((*value = named_end(at, end, key, length)) == NULL || (*finish = value_end(*value, end, depth)) == NULL)
+        return NULL;
+    return item_end(*finish, end, '}', more);
+}
+
+/* (body, depth, at) → (name, where its value begins and ends, what follows, whether that is another one) for the member
+ * of an object whose key begins at `at`; else what follows is what is behind the object. */
+static PyObject *scan_member(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Text whole, end, at, key, value, finish;
+    int depth, more;
+    Py_ssize_t from, length;
+    if (!arguments(args, count, &whole, &end, &depth, &from) || from > end - whole ||
+        (at = member_end(whole + from, end, depth, &key, &length, &value, &finish, &more)) == NULL)
+        return not_mine();
+    PyObject *name = PyUnicode_DecodeUTF8((const char *)key, length, NULL), *answer = NULL;
+    if (name != NULL)
+        answer = Py_BuildValue("(Onnni)", name, value - whole, finish - whole, at - whole, more);
+    Py_XDECREF(name);
+    return answer != NULL ? answer : not_mine();
 }
 
 /* -- fragments -------------------------------------------------------------------------------------------------- */
@@ -577,6 +611,7 @@ done:
 static PyMethodDef METHODS[] = {
     {"write", (PyCFunction)(void (*)(void))scan_write, METH_FASTCALL, NULL},
     {"lines", (PyCFunction)(void (*)(void))scan_lines, METH_FASTCALL, NULL},
+    {"member", (PyCFunction)(void (*)(void))scan_member, METH_FASTCALL, NULL},
     {"render", (PyCFunction)(void (*)(void))render, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -21,6 +21,8 @@ Texts: TypeAlias = list[str | None] | None
 Metas: TypeAlias = list[bytes | None] | None
 Columns: TypeAlias = tuple[list[bytes], Texts, Texts, Metas, bytes | None]
 """Datas, tags, nodes and metas as in a `Batch`; and the body with `[]` for its records, where it has other members."""
+Member: TypeAlias = tuple[str, int, int, int, int]
+"""Its name, where its value begins and ends, where the next one begins, and 1; where the object ends, and 0."""
 Parts: TypeAlias = tuple[bytes, bytes, bytes | None, bytes | None, bytes | None]
 """Fragments, strides, and the lengths of nodes, metas and tags as in `Rendered`, but bytes instead of arrays."""
 
@@ -33,17 +35,19 @@ write: Callable[[bytes, int, int], Columns | None] = _not_mine
 """A write body whose values nest at most so deep, with at most so many records."""
 lines: Callable[[bytes, int, int], list[bytes] | None] = _not_mine
 """The values of an NDJSON body, with the same bounds."""
+member: Callable[[bytes, int, int], Member | None] = _not_mine
+"""The member of an object in these bytes whose key begins there, last; its value nests at most so deep."""
 render: Callable[[list[bytes], Texts, Texts, Metas, int, int], Parts | None] = _not_mine
 """Datas, tags, nodes, metas, the first seq, and the ts, as fragments."""
 
 
 def choose(*, compiled: bool) -> None:
     """Use what is compiled, if it is there, or do without; for the whole process, before it begins to serve."""
-    global write, lines, render
+    global write, lines, member, render
     if compiled and _built is not None:
-        write, lines, render = _built.write, _built.lines, _built.render
+        write, lines, member, render = _built.write, _built.lines, _built.member, _built.render
     else:
-        write = lines = render = _not_mine
+        write = lines = member = render = _not_mine
 
 
 def use(built: Any) -> None:

@@ -3,7 +3,7 @@
 `data` and `meta` stay the bytes that were received (msgspec `Raw`), so numbers, escapes, key order and inner white
 space come back exactly. What msgspec does not judge is judged here: UTF-8 (`isascii()` first, which is nearly free),
 depth, and lone surrogate escapes, which msgspec refuses even where it only skips but which belong to whoever wrote
-them (see `_read_hidden`).
+them (see `read_hidden`).
 
 Fields that we do not know are ignored, but said: bodies are decoded strictly, and only when that fails for an unknown
 field they are decoded again leniently and their names collected. The hot path pays nothing for it.
@@ -136,7 +136,7 @@ def is_deeper(value: bytes, depth_max: int) -> bool:
     return bool(brackets)
 
 
-def _read_hidden(read: Callable[[bytes], T], body: bytes) -> T:
+def read_hidden(read: Callable[[bytes], T], body: bytes) -> T:
     r"""Read what holds lone surrogate escapes, their `\u` replaced by bytes that msgspec lets pass.
 
     Escapes of all surrogates are hidden, which is cheap: values keep their bytes anyway. Only where names and tags hold
@@ -153,7 +153,7 @@ def _read_hidden(read: Callable[[bytes], T], body: bytes) -> T:
         return read(_LONE_SURROGATES.sub(_HIDDEN, plain).replace(_BACKSLASH, rb"\\"))
 
 
-def _show(body: bytes) -> bytes:
+def show_hidden(body: bytes) -> bytes:
     return body.replace(_HIDDEN, b"\\u")
 
 
@@ -357,7 +357,7 @@ def _decode_write_again(body: bytes, error: Exception, most: int) -> tuple[Write
             # Perhaps only for a lone surrogate escape, which is the writer's business. Once more without them.
             if b"\\u" not in body:
                 raise error
-            return (*_read_hidden(partial(_decode_write_hidden, most=most), body), True)
+            return (*read_hidden(partial(_decode_write_hidden, most=most), body), True)
         if not isinstance(error, msgspec.ValidationError) or "unknown field" not in str(error):
             raise error
         return (*_decode_write_leniently(body, most), False)
@@ -408,8 +408,8 @@ def _batch_of(read: WriteIn, limits: Limits, hidden: bool) -> Batch:
             tags, nodes, metas = _columns(records)
             break
     if hidden:
-        datas = [_show(data) for data in datas]
-        metas = [None if meta is None else _show(meta) for meta in metas] if metas is not None else None
+        datas = [show_hidden(data) for data in datas]
+        metas = [None if meta is None else show_hidden(meta) for meta in metas] if metas is not None else None
     check_depth(datas, limits)
     if metas is not None:
         check_depth([meta for meta in metas if meta is not None], limits)
@@ -457,40 +457,17 @@ def check_key(key: str, limits: Limits) -> bytes:
     return encoded
 
 
-class ManyIn(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v0/write`."""
-
-    topics: dict[str, Raw]
-    node: str | None = None
-
-
-_MANY: Final = msgspec.json.Decoder(ManyIn)
-
-
-def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[str, bytes], str | None]:
-    """Read the body of a write to several topics: a write body for each, and the default node."""
-    check_utf8(body)
-    depth = limits.nesting + OWN_DEPTH + 2
-    try:
-        read = _read_hidden(lambda part: decode(_MANY, part, limits, warnings, depth=depth, checked=True), body)
-    except UnicodeDecodeError as error:
-        raise invalid("names of topics and node must not hold lone surrogates", "topics") from error
-    if b"\\u" not in body:
-        return {name: bytes(raw) for name, raw in read.topics.items()}, read.node
-    return {name: _show(bytes(raw)) for name, raw in read.topics.items()}, read.node
-
-
 def read_members(body: bytes) -> dict[str, Raw]:
     """The members of an object whose bytes are valid UTF-8, as they came."""
     try:
-        members = _read_hidden(_OBJECT.decode, body)
+        members = read_hidden(_OBJECT.decode, body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refusal(error) from error
     except UnicodeDecodeError as error:
         raise invalid("names of members must not hold lone surrogates") from error
     if b"\\u" not in body:
         return members
-    return {name: Raw(_show(bytes(value))) for name, value in members.items()}
+    return {name: Raw(show_hidden(bytes(value))) for name, value in members.items()}
 
 
 def split_lines(body: bytes) -> list[bytes]:
@@ -540,7 +517,7 @@ def _numbered(body: bytes, number: int) -> Iterator[tuple[int, bytes]]:
 def _line_value(line: bytes, number: int) -> bytes:
     line = line.strip(b" \t\r")
     try:
-        return _show(bytes(_read_hidden(_LINES.decode, line)))
+        return show_hidden(bytes(read_hidden(_LINES.decode, line)))
     except RecursionError as error:
         raise invalid(f"line {number} nests too deep", "records") from error
     except msgspec.MsgspecError as error:

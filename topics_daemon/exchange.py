@@ -220,6 +220,8 @@ class Exchange:
     takes_long: ClassVar = False
     """Whether it waits for more than the engine's turn and a sync: no other request of its connection has to, as far as
     the protocol lets them pass."""
+    in_line: bool = False
+    """Whether it is still being read while others come first (`shares`): what follows on its connection comes after."""
 
     def __init__(self, connection: Requester, head: Head | None, started_ns: int, *, counted: bool = True) -> None:
         self.connection = connection

@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         head = self._head
         assert head is not None
         pipelines = head.route is not None and head.route.pipelines
-        if self.pending and not (pipelines and self.only_pipelined):
+        if self.pending and not (pipelines and self.only_pipelined and not self.pending[-1].in_line):
             self.phase = WAIT
             self._waiting = body
             return

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topics_daemon import decode, openapi_answers, write_in
+from topics_daemon import decode, decode_many, openapi_answers, write_in
 from topics_daemon.routes import asked, cursors, delete, diff, exports, moves, queue, routers, watch
 
 
@@ -342,7 +342,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("POST", "/v0/write"): Operation(
         about="write several topics at once, each whole or not at all: 200, 207 or the common error",
-        takes=decode.ManyIn,
+        takes=decode_many.ManyIn,
         example={"topics": {"a": _RECORDS, "b": _RECORDS}},
         gives={200: openapi_answers.WrittenMany, 207: openapi_answers.WrittenMany},
         refuses=(404, 409, 422, 507),

@@ -15,7 +15,6 @@ from engine.errors import Code, Refused
 from engine.limits import Limits
 from topics_daemon.decode import (
     decode,
-    decode_many,
     decode_ndjson,
     decode_text_lines,
     decode_write,
@@ -24,6 +23,7 @@ from topics_daemon.decode import (
     read_publish,
     write_of,
 )
+from topics_daemon.decode_many import decode_many
 from topics_daemon.routes.asked import READ
 from topics_daemon.unknown import NAMES_MAX, WARNINGS_MAX
 

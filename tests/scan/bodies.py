@@ -20,6 +20,7 @@ from engine.errors import Refused
 from engine.fragment import render
 from engine.limits import Limits
 from topics_daemon.decode import decode_ndjson, decode_write
+from topics_daemon.decode_many import BEGIN, take_apart
 
 LIMITS: Final = Limits(nesting=6, batch_records=6)
 """Low, so that bodies reach the bounds."""
@@ -135,6 +136,27 @@ class Maker:
             if chance.random() < 0.06:
                 members.append(b'"%b"' % name + self._colon() + chance.choice(values))
         chance.shuffle(members)
+        return self._space() + b"{" + self._space() + self._joined(members) + b"}" + self._space()
+
+    def many(self) -> bytes:
+        """A body of a write to several topics, whose parts may be anything."""
+        chance = self.chance
+        names = (b'"a"', b'"a"', b'"b-1"', b'"\xc3\xa9"', b'"\\u0061"', b'"\\ud800"', b'""')
+        parts = [
+            chance.choice(names) + self._colon() + (self.body() if chance.random() < 0.7 else self.value(2))
+            for _ in range(chance.choice((0, 1, 2, 3)))
+        ]
+        members = [b'"topics"' + self._colon() + b"{" + self._space() + self._joined(parts) + b"}"]
+        for member in (
+            b'"node":"n"',
+            b'"node":null',
+            b'"node":"\\ud800"',
+            b'"colour":[1]',
+            b'"topics":{}',
+            b'"t\\u006fpics":1',
+        ):
+            if chance.random() < 0.06:
+                members.insert(chance.randrange(len(members) + 1), member)
         return self._space() + b"{" + self._space() + self._joined(members) + b"}" + self._space()
 
     def lines(self) -> bytes:
@@ -270,12 +292,32 @@ class Tally:
         self.taken += taken
 
 
-def round_of(maker: Maker, writes: Tally, lines: Tally, fragments: Tally) -> None:
+def taken_apart(body: bytes) -> tuple[list[tuple[str, bytes]], str | None, list[str]]:
+    """A write to several topics: the parts in their order, the default node, and warnings."""
+    warnings: list[str] = []
+    parts: dict[str, bytes] = {}
+    steps = take_apart(body, LIMITS, warnings, parts)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return list(parts.items()), end.value, warnings
+
+
+def is_begun(body: bytes) -> bool:
+    """Whether the first member of the topics is taken by what is compiled."""
+    begin = BEGIN.match(body)
+    return begin is not None and scan.member(body, LIMITS.nesting, begin.end()) is not None
+
+
+def round_of(maker: Maker, writes: Tally, lines: Tally, fragments: Tally, many: Tally) -> None:
     """A few cases of each kind."""
     write, line, draw = scan.write, scan.lines, scan.render
     depth, most, default = LIMITS.nesting, LIMITS.batch_records, maker.chance.choice((None, None, "default"))
-    body, run = maker.body(), maker.lines()
+    body, run, several = maker.body(), maker.lines(), maker.many()
     for spoilt in range(4):
+        parts = maker.spoil(several) if spoilt else several
+        many.compare(parts, partial(taken_apart, parts), is_begun(parts))
         one, other = (maker.spoil(body), maker.spoil(run)) if spoilt else (body, run)
         writes.compare(one, partial(decode_write, one, LIMITS, default), write(one, depth, most) is not None)
         lines.compare(other, partial(decode_ndjson, other, LIMITS), line(other, depth, most) is not None)

@@ -22,6 +22,14 @@ static int read_line(Text at, Text end, int depth)
     return value_end(skip_space(at, end), end, depth) != NULL;
 }
 
+static int read_member(Text at, Text end, int depth)
+{
+    Text key, value, finish;
+    Py_ssize_t length;
+    int more;
+    return member_end(at, end, depth, &key, &length, &value, &finish, &more) != NULL;
+}
+
 static PyObject *exactly(PyObject *const *args, Py_ssize_t count, Reader reader)
 {
     Text at, end;
@@ -50,9 +58,15 @@ static PyObject *exact_lines(PyObject *module, PyObject *const *args, Py_ssize_t
     return exactly(args, count, read_line);
 }
 
+static PyObject *exact_member(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return exactly(args, count, read_member);
+}
+
 static PyMethodDef EXACT[] = {
     {"write", (PyCFunction)(void (*)(void))exact_write, METH_FASTCALL, NULL},
     {"lines", (PyCFunction)(void (*)(void))exact_lines, METH_FASTCALL, NULL},
+    {"member", (PyCFunction)(void (*)(void))exact_member, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -71,26 +71,32 @@ def load(directory: Path, name: str) -> Any:
 
 def go_on(seconds: float, seed: int, exact: Any = None) -> str:
     """Compare until the time is over; what was compared. Raises at the first difference, with its seed."""
-    writes, lines, fragments = Tally(), Tally(), Tally()
+    writes, lines, fragments, many = Tally(), Tally(), Tally(), Tally()
     ends, cut = time.monotonic() + seconds, 0
     while time.monotonic() < ends:
         maker = Maker(Random(seed))
         try:
             for _ in range(50):
-                round_of(maker, writes, lines, fragments)
+                round_of(maker, writes, lines, fragments, many)
                 if exact is not None:
                     body = maker.body()
                     for end in range(len(body) + 1):
                         exact.write(body[:end], LIMITS.nesting, 1000)
                         exact.lines(body[end:], LIMITS.nesting, 1000)
-                    cut += 2 * len(body)
+                        exact.member(b'"t":' + body[:end], LIMITS.nesting, 0)
+                    cut += 3 * len(body)
         except BaseException:
             print(f"seed {seed}", file=sys.stderr, flush=True)
             raise
         seed += 1
     told = ", ".join(
         f"{tally.cases:,} {name} ({100 * tally.taken // max(1, tally.cases)} % taken by C)"
-        for name, tally in (("write bodies", writes), ("bodies of lines", lines), ("batches", fragments))
+        for name, tally in (
+            ("write bodies", writes),
+            ("bodies of lines", lines),
+            ("batches", fragments),
+            ("bodies of several topics", many),
+        )
     )
     return f"{told}, {cut:,} reads cut short: no difference"
 

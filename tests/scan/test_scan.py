@@ -24,6 +24,7 @@ SHAPES = (
     b'{"records":[{"data":1,"tag":"t"},{"data":1,"tag":7}]}',
     b'{"records":[{"data":1,"meta":{}},{"tag":"t"}]}',
     b'{"records":[{"data":1}],"records":[]}',
+    b'"t":{"records":[{"data":1}]},"\xc3\xa9":1}',
     b'1\n{"a":"b"}\n"\xc3\xa9"\n',
     b'"long enough to be a block or two"\n1x\n',
 )
@@ -41,6 +42,7 @@ def _compiled() -> Iterator[None]:
 
 def _ask(body: bytes) -> None:
     scan.lines(body, 8, 100)
+    scan.member(body, 8, 0)
     found = scan.write(body, 8, 100)
     if found is not None:
         scan.render(*found[:4], 99, 1_748_450_000_000)
@@ -48,7 +50,7 @@ def _ask(body: bytes) -> None:
 
 def test_what_it_says_is_what_python_says() -> None:
     """A slice of `python -m tests.scan.fuzz`: made bodies, and spoilt ones."""
-    tallies = Tally(), Tally(), Tally()
+    tallies = Tally(), Tally(), Tally(), Tally()
     for seed in range(12):
         maker = Maker(Random(seed))
         for _ in range(25):
@@ -133,7 +135,7 @@ def test_every_text_of_a_tag_is_rendered_as_python_does() -> None:
     ],
 )
 def test_arguments_that_it_does_not_know_are_not_its_own(arguments: tuple[Any, ...]) -> None:
-    asked: tuple[Callable[..., object], ...] = (scan.write, scan.lines, scan.render)
+    asked: tuple[Callable[..., object], ...] = (scan.write, scan.lines, scan.member, scan.render)
     for ask in asked:
         assert ask(*arguments) is None
 
@@ -184,13 +186,13 @@ def test_without_memory_it_is_not_its_own_and_nothing_is_lost() -> None:
     limited = pytest.importorskip("_testcapi", reason="this Python has no _testcapi, which refuses memory")
     failed = 0
     for body in SHAPES:
-        for ask in (scan.write, scan.lines):
-            whole = ask(body, 8, 100)
+        for ask, last in ((scan.write, 100), (scan.lines, 100), (scan.member, 0)):
+            whole = ask(body, 8, last)
             before = sys.getallocatedblocks()
             for count in range(40):
                 limited.set_nomemory(count, count + 1)
                 try:
-                    found = ask(body, 8, 100)
+                    found = ask(body, 8, last)
                 finally:
                     limited.remove_mem_hooks()
                 failed += found is None and whole is not None

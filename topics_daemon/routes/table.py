@@ -27,6 +27,7 @@ from topics_daemon.routes import (
     diff,
     exports,
     health,
+    many,
     metrics,
     moves,
     openapi,
@@ -147,7 +148,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         )
     },
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
-    ("v0", "write"): {"POST": Route(handler=write.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
+    ("v0", "write"): {"POST": Route(handler=many.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch"): {"POST": Route(handler=watch.open_session, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True, stream=True)},

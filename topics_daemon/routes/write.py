@@ -1,4 +1,4 @@
-"""Writes: one topic, in three kinds of body, and several topics at once (http-api.md §4).
+"""Writes to one topic, in three kinds of body (http-api.md §4).
 
 The hot path of the daemon. A write's answer is formatted straight into bytes when its ticket completes; nothing is
 made in between but the batch, the ticket and the `Exchange`.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,14 +15,12 @@ import msgspec
 from engine.commands import Batch
 from engine.core import Ticket
 from engine.errors import TopicsError, invalid
-from engine.names import check_topic_name
 from engine.types import AppendResult, ConfigChanges
-from topics_daemon.answers import CREATED_JSON, error_shown, ok_head, respond, warnings_tail
+from topics_daemon.answers import CREATED_JSON, ok_head, respond, warnings_tail
 from topics_daemon.decode import (
     Write,
     check_key,
     check_names,
-    decode_many,
     decode_ndjson,
     decode_text_lines,
     decode_write,
@@ -177,7 +174,7 @@ def submit(
     if pressed is not None and not write.insists:
         return _refused(daemon, head, pressed, started_ns)
     if write.config is not None:
-        _check_config(head.caller, write.config)
+        check_config(head.caller, write.config)
     if write.key is None and head.idempotency_key is not None:
         write.key = check_key(head.idempotency_key, daemon.limits)
     ticket = daemon.engine.append(
@@ -199,7 +196,7 @@ def submit(
     return None
 
 
-def _check_config(caller: Caller, changes: ConfigChanges) -> None:
+def check_config(caller: Caller, changes: ConfigChanges) -> None:
     """A configuration inside a write is a matter of admin, and so are the names in it."""
     caller.require(Scope.ADMIN)
     check_config_names(caller, changes)
@@ -253,136 +250,3 @@ def _meta(text: str) -> bytes:
         return bytes(msgspec.json.decode(text.encode(), type=msgspec.Raw))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise invalid("meta must be a JSON object", "meta") from error
-
-
-# -- several topics ------------------------------------------------------------------------------------------------
-
-
-_NOTHING: Final = Write(Batch([]))
-"""Stands for a write that could not be decoded."""
-TOPICS_PER_WRITE_MAX: Final = 1000
-"""Topics that one request may write to."""
-
-
-class ManyExchange(Exchange):
-    """Writes to several topics, which share one group commit; each is atomic by itself."""
-
-    __slots__ = ("answers", "errors", "left", "ticks", "warnings", "writes")
-
-    answers: dict[str, bytes]
-    errors: dict[str, TopicsError]
-    left: int
-    ticks: list[int]
-    warnings: list[str]
-    writes: dict[str, Write]
-
-    def answered(self, name: str, ticket: Ticket[AppendResult]) -> None:
-        """Take the answer for one topic; the last one makes the whole."""
-        self.left -= 1
-        if ticket.error is not None:
-            assert self.head is not None
-            self.errors[name] = self.head.caller.masked(ticket.error)
-        else:
-            write = self.writes[name]
-            result = ticket.value()
-            self.ticks[0], self.ticks[1] = max(self.ticks[0], ticket.write_ns), max(self.ticks[1], ticket.sync_ns)
-            self.answers[name] = b"{%b%b}" % (
-                result_members(result, write.return_seqs),
-                warnings_tail(write.warnings),
-            )
-        if self.left == 0:
-            self.conclude()
-
-    def conclude(self) -> None:
-        """Everything is answered or refused."""
-        encode = msgspec.json.encode
-        parts = []
-        for name in self.writes:
-            error = self.errors.get(name)
-            if error is None:
-                parts.append(encode(name) + b":" + self.answers[name])
-                continue
-            parts.append(encode(name) + b":" + encode({"error": error_shown(error)}))
-        failed = len(self.errors)
-        took_ms = (time.perf_counter_ns() - self.started_ns) / 1e6
-        common = b""
-        if failed == len(self.writes) and len({error.status for error in self.errors.values()}) == 1:
-            first = next(iter(self.errors.values()))
-            common = b'"error":%b,' % encode(error_shown(first))
-        body = b'{%b"topics":{%b},"ok":%d,"failed":%d%b,"performance":{"server_total_ms":%.3f,%b}}' % (
-            common,
-            b",".join(parts),
-            len(self.writes) - failed,
-            failed,
-            warnings_tail(self.warnings),
-            took_ms,
-            DISK_TIMES.shown(*self.ticks),
-        )
-        self.finish(respond(self.head, self._status(failed), body))
-
-    def _status(self, failed: int) -> int:
-        """200 when all went in, 207 when some did, the errors' common status when none did."""
-        if not failed:
-            return 200
-        statuses = {error.status for error in self.errors.values()}
-        return statuses.pop() if failed == len(self.writes) and len(statuses) == 1 else 207
-
-
-def write_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
-    """`POST /v0/write`."""
-    warnings: list[str] = []
-    check_names(head.query, frozenset(), warnings)
-    bodies, node = decode_many(body, daemon.limits, warnings)
-    if not 1 <= len(bodies) <= TOPICS_PER_WRITE_MAX:
-        raise invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
-    for name in bodies:
-        head.caller.check(check_topic_name(name, "topics"))
-    # Everything is read before anything is done: one part that is forbidden refuses the whole request.
-    # A key is the topic's, so the one of the header stands for every part that has none of its own.
-    key = None if head.idempotency_key is None else check_key(head.idempotency_key, daemon.limits)
-    pressed = daemon.pressed(connection.waited_s()) if daemon.governor.refusing else None
-    parts = {name: _read_part(daemon, head, text, node, key, pressed) for name, text in bodies.items()}
-    exchange = ManyExchange(connection, head, started_ns)
-    exchange.answers, exchange.errors, exchange.writes = {}, {}, {}
-    exchange.ticks, exchange.warnings = [0, 0], warnings
-    exchange.left = len(bodies)
-    for name, part in parts.items():
-        exchange.writes[name] = _NOTHING
-        try:
-            if isinstance(part, TopicsError):
-                raise part.anew()
-            exchange.writes[name] = part
-            ticket = daemon.engine.append(
-                name,
-                part.batch,
-                key=part.key,
-                create=part.create,
-                config=part.config,
-                ack_fsync=part.ack_fsync,
-            )
-        except TopicsError as error:
-            refused: Ticket[AppendResult] = Ticket()
-            refused.fail(error)
-            ticket = refused
-        daemon.follow(ticket, _answerer(exchange, name))
-
-
-def _read_part(
-    daemon: Daemon, head: Head, text: bytes, node: str | None, key: bytes | None, pressed: Repeated | None
-) -> Write | TopicsError:
-    """The write to one of several topics, or why it cannot be read; raises what refuses the whole request."""
-    try:
-        write = decode_write(text, daemon.limits, node)
-    except TopicsError as error:
-        return error.anew()
-    if pressed is not None and not write.insists:
-        return pressed.error.anew()
-    if write.config is not None:
-        _check_config(head.caller, write.config)
-    if write.key is None:
-        write.key = key
-    return write
-
-
-def _answerer(exchange: ManyExchange, name: str) -> Callable[[Ticket[AppendResult]], None]:
-    return lambda ticket: exchange.answered(name, ticket)

@@ -1,0 +1,93 @@
+"""A write to several topics goes in slices: others come in between, and what becomes of it is the same."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.kit import DaemonProcess, daemon_process, post, request
+
+LAUNCHER = Path(__file__).with_name("thin_slices.py")
+ONE = {"records": [{"data": 1}]}
+NAMES = map("many-{}".format, itertools.count())
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[DaemonProcess]:
+    with daemon_process(launcher=LAUNCHER) as running:
+        yield running
+
+
+def many(*names: str, **more: object) -> bytes:
+    return post("/v0/write", {"topics": dict.fromkeys(names, ONE), **more})
+
+
+def exists(daemon: DaemonProcess, name: str) -> bool:
+    return daemon.ask(request("GET", f"/v0/topics/{name}")).status == 200
+
+
+def test_what_is_sliced_is_answered_as_a_whole(daemon: DaemonProcess) -> None:
+    names = [next(NAMES) for _ in range(50)]
+    first = daemon.ask(many(*names))
+    assert first.status == 200
+    assert [first.json["ok"], first.json["failed"], list(first.json["topics"])] == [50, 0, names]
+    assert all(part["created"] and part["seqs"] == [1] for part in first.json["topics"].values())
+    topics = dict.fromkeys(names, ONE) | {"no name!": ONE}
+    assert daemon.ask(post("/v0/write", {"topics": topics})).status == 400
+    bodies = {names[0]: ONE, names[1]: {"records": []}, names[2]: {**ONE, "create": False}, next(NAMES): {"create": 1}}
+    some = daemon.ask(post("/v0/write", {"topics": bodies, "colour": 1}))
+    assert (some.status, some.json["ok"], some.json["failed"]) == (207, 2, 2)
+    assert some.json["warnings"] == ["unknown field colour"]
+    assert some.json["topics"][names[0]]["head_seq"] == 2, "nothing was written by what was refused as a whole"
+
+
+def test_others_are_served_while_it_is_under_way(daemon: DaemonProcess) -> None:
+    for _ in range(5):  # we may be held up ourselves for as long as it takes
+        names = [next(NAMES) for _ in range(1000)]
+        with daemon.wire() as wire:
+            wire.send(many(*names))
+            while not exists(daemon, names[0]):
+                time.sleep(0.0001)
+            seen_between = not exists(daemon, names[-1])
+            assert wire.answer().json["ok"] == 1000
+        assert exists(daemon, names[-1])
+        if seen_between:
+            break
+    else:
+        pytest.fail("the first topic was never there before the last one")
+
+
+def test_what_follows_on_its_connection_comes_after_it(daemon: DaemonProcess) -> None:
+    names = [next(NAMES) for _ in range(100)]
+    with daemon.wire() as wire:
+        wire.send(many(*names) + post(f"/v0/topics/{names[-1]}", ONE) + many(*names))
+        assert wire.answer().json["topics"][names[-1]]["seqs"] == [1]
+        assert wire.answer().json["seqs"] == [2]
+        assert wire.answer().json["topics"][names[-1]]["seqs"] == [3]
+
+
+def test_it_goes_on_when_whoever_asked_is_gone(daemon: DaemonProcess) -> None:
+    names = [next(NAMES) for _ in range(300)]
+    with daemon.wire() as wire:
+        wire.send(many(*names))
+        while not exists(daemon, names[0]):
+            time.sleep(0.0001)
+    until = time.monotonic() + 10
+    while not exists(daemon, names[-1]):
+        assert time.monotonic() < until, "each part was taken"
+        time.sleep(0.01)
+    daemon.is_well()
+
+
+def test_a_stop_waits_for_it() -> None:
+    names = [f"stop-{number}" for number in range(300)]
+    with daemon_process(launcher=LAUNCHER) as running, running.wire() as wire:
+        wire.send(many(*names))
+        while not exists(running, names[0]):
+            time.sleep(0.0001)
+        assert running.stop() == 0
+        assert wire.answer().json["ok"] == len(names)
