@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
+from topics_cli.amounts import show_size
 from topics_cli.output import API_FORMS, JSON
 from topics_cli.screen import show_pairs
 from topics_cli.session import Session
@@ -20,8 +21,6 @@ from topics_cli.times import show_time
 if TYPE_CHECKING:
     from engine.tools.finding import FileReport, Finding, Span
 
-BRIEF_FROM = 10_000
-"""From here on a size is easier to read in a larger unit."""
 _COLORS = {"damage": b"\x1b[1;31m", "warning": b"\x1b[33m", "note": b"\x1b[2m"}
 _PLAIN = b"\x1b[0m"
 _CELLS = {
@@ -141,23 +140,6 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{count} {what}" for what, count in value.items()) or "none"
     return str(value)
-
-
-def show_size(count: int) -> str:
-    """Bytes, and what that is in larger units."""
-    return f"{count} bytes" if count < BRIEF_FROM else f"{count} bytes ({brief_size(count)})"
-
-
-def brief_size(count: int) -> str:
-    """Bytes in the unit that makes them short."""
-    if count < BRIEF_FROM:
-        return f"{count} bytes"
-    size = float(count)
-    for unit in ("KiB", "MiB", "GiB"):
-        size /= 1024
-        if size < 1000:
-            return f"{size:.1f} {unit}"
-    return f"{size / 1024:.1f} TiB"
 
 
 def put_strip(session: Session, spans: list[Span]) -> None:

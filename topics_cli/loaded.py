@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from typing import Any, Final
 
+from topics_cli.amounts import brief_size
 from topics_cli.exits import Failure
-from topics_cli.findings import brief_size
 from topics_cli.latencies import Latencies
 from topics_cli.listing import Column
 from topics_cli.screen import show_rows

@@ -112,11 +112,6 @@ def show_objects(session: Session, objects: list[dict[str, Any]]) -> None:
         session.out.line(line)
 
 
-def counted(count: int, what: str, many: str = "") -> str:
-    """`1 record`, `2 records`; `many` where an s is not enough."""
-    return f"{count} {what if count == 1 else many or what + 's'}"
-
-
 def wants_table(session: Session) -> bool:
     """Whether to dress for a terminal."""
     form = session.out.form

@@ -11,9 +11,9 @@ import os
 import time
 from typing import Final
 
+from topics_cli.amounts import brief_size
 from topics_cli.commands.status import lines_of
 from topics_cli.exits import ApiError, Failure
-from topics_cli.findings import brief_size
 from topics_cli.output import API_FORMS
 from topics_cli.session import Session
 from topics_cli.talk import columns, for_terminal, speaks_utf8

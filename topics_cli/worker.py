@@ -161,7 +161,7 @@ class Worker:
         if board.lost:
             return exits.STALE
         if self._undone:
-            from topics_cli.screen import counted
+            from topics_cli.amounts import counted
 
             count = len(self._undone)
             board.note(f"topics: {self._plan.queue}: {counted(count, 'job')} {'is' if count == 1 else 'are'} not done")

@@ -65,9 +65,9 @@ def _show(session: Session, render: Render, queue: str, values: dict[str, Any], 
 
 def _give_back(session: Session, queue: str, node: str, lines: list[bytes]) -> str:
     """Give jobs back; what became of them."""
+    from topics_cli.amounts import counted
     from topics_cli.commands.settle import settle_body
     from topics_cli.launch import Job
-    from topics_cli.screen import counted
 
     if not lines:
         return ""

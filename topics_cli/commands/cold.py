@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from topics_cli import exits
+from topics_cli.amounts import counted, show_size
 from topics_cli.ask import agreed
 from topics_cli.cold import tier_of, with_tier
 from topics_cli.exits import Failure, usage
-from topics_cli.findings import Sheet, show_size
+from topics_cli.findings import Sheet
 from topics_cli.options import read_number, read_size
 from topics_cli.progress import Progress
-from topics_cli.screen import counted
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, unused
 

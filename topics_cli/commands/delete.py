@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.cut import seq_of, told
 from topics_cli.exits import usage
 from topics_cli.output import API_FORMS
 from topics_cli.pages import Wanted, lines_of
-from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 
 SEQS_MAX = 1000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted
 from topics_cli.ask import can_ask, confirmed
 from topics_cli.client import topic_path
 from topics_cli.cut import seq_of, text_of, told
@@ -19,7 +20,7 @@ from topics_cli.framing import LINE, frame
 from topics_cli.listing import Column
 from topics_cli.output import JSON, NDJSON, RAW
 from topics_cli.pages import Wanted, lines_of
-from topics_cli.screen import counted, show_pairs, show_rows
+from topics_cli.screen import show_pairs, show_rows
 from topics_cli.session import Session, check_name
 from topics_cli.times import show_duration, show_time
 

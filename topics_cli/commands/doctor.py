@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 
 from engine.version import VERSION
 from topics_cli import exits
+from topics_cli.amounts import brief_size, counted
 from topics_cli.commands.status import health_of, readiness
 from topics_cli.exits import Failure, usage
-from topics_cli.findings import brief_size
 from topics_cli.listing import Column
 from topics_cli.output import API_FORMS
-from topics_cli.screen import counted, show_objects, show_rows
+from topics_cli.screen import show_objects, show_rows
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
 from topics_cli.times import show_duration

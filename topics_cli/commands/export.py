@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted, show_size
 from topics_cli.exits import Failure, usage
-from topics_cli.findings import Sheet, show_size
-from topics_cli.screen import counted
+from topics_cli.findings import Sheet
 from topics_cli.session import Session, check_name
 from topics_cli.where import find_key
 

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted, show_size
 from topics_cli.cold import with_tier
 from topics_cli.exits import Failure, usage
-from topics_cli.findings import Sheet, show_size
+from topics_cli.findings import Sheet
 from topics_cli.output import NDJSON
 from topics_cli.pinned import pinned
 from topics_cli.progress import Progress
-from topics_cli.screen import counted
 from topics_cli.session import Session
 from topics_cli.store_dir import data_dir, holder
 

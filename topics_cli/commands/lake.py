@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted, show_size
 from topics_cli.commands.export import exported, failures, usage_to
-from topics_cli.findings import Sheet, show_size
-from topics_cli.screen import counted
+from topics_cli.findings import Sheet
 from topics_cli.session import Session
 
 

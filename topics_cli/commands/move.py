@@ -7,11 +7,11 @@ import os
 from typing import Any, Final
 
 from topics_cli import exits
+from topics_cli.amounts import counted
 from topics_cli.ask import agreed
 from topics_cli.client import topic_path
 from topics_cli.exits import usage
 from topics_cli.output import API_FORMS
-from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 
 PATIENCE_S: Final = 86_400.0

@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted, show_size
 from topics_cli.cold import with_tier
 from topics_cli.commands.fsck import check
 from topics_cli.exits import Failure, usage
 from topics_cli.filled import check_empty, made, unfinished
-from topics_cli.findings import Sheet, show_size
+from topics_cli.findings import Sheet
 from topics_cli.progress import Progress
-from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 from topics_cli.store_dir import unused
 

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted
 from topics_cli.commands.export import failures
 from topics_cli.commands.export import run as run_export
 from topics_cli.findings import Sheet
-from topics_cli.screen import counted
 from topics_cli.session import Session, check_name
 from topics_cli.where import find_key
 

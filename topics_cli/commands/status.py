@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from engine.version import VERSION
 from topics_cli import exits
+from topics_cli.amounts import brief_size, counted
 from topics_cli.exits import ApiError, BadAnswer, Failure
-from topics_cli.findings import brief_size
 from topics_cli.output import API_FORMS
-from topics_cli.screen import counted, show_pairs
+from topics_cli.screen import show_pairs
 from topics_cli.session import Session
 from topics_cli.times import show_duration
 from topics_cli.vitals import METRICS_PATH, PROMISES, Pace, Reading, full_in_s, take

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from topics_cli import exits
+from topics_cli.amounts import counted
 from topics_cli.ask import agreed
 from topics_cli.client import topic_path
 from topics_cli.exits import ApiError, Failure, usage
@@ -13,7 +14,7 @@ from topics_cli.listing import cell
 from topics_cli.nearest import nearest
 from topics_cli.options import read
 from topics_cli.output import API_FORMS
-from topics_cli.screen import counted, show_pairs
+from topics_cli.screen import show_pairs
 from topics_cli.session import Session, check_name
 from topics_cli.table import CONFIG_FIELDS
 from topics_cli.times import show_time

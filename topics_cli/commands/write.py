@@ -57,7 +57,7 @@ def write(session: Session, values: dict[str, Any]) -> int:
 
 
 def _counted(count: int, what: str) -> str:
-    from topics_cli.screen import counted
+    from topics_cli.amounts import counted
 
     return counted(count, what)
 
