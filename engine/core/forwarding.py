@@ -194,7 +194,7 @@ class Forwarding:
             return
         if chosen and not self._stage(slot, chosen, now):
             self._wait(slot)
-        if any(router.blocked is None and router.tip < topic.head for router in slot.outlets.routers):
+        if any(router.active and router.blocked is None and router.tip < topic.head for router in slot.outlets.routers):
             slot.outlets.note()
 
     def _choose(self, slot: Slot, behind: list[Router], now: int) -> list[tuple[Stretch, Chosen]]:

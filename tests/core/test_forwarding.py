@@ -15,7 +15,7 @@ from engine.formats.forward import Group, encode_forward_head
 from engine.limits import MIB, EngineSettings
 from engine.routers.copies import Stretch, take
 from engine.routers.router import Router, RouterSpec
-from engine.types import Discard
+from engine.types import ConfigChanges, Discard
 from tests.core.hand import SMALL, Hand, records
 
 ROOMY = EngineSettings(**{**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__}, "cache_bytes": 64 * MIB})
@@ -144,6 +144,35 @@ def test_who_asks_for_a_dest_that_is_full_does_not_wait_and_others_go_on() -> No
     hand.core.catching.check(["full", "d1"])
     assert hand.core.routers.get("rf").blocked == "topic_full"
     assert [router.cursor for router in routers] == [2, 2, 2]
+
+
+def test_a_router_whose_definition_waits_for_the_disk_is_not_tried_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hand, _ = fan(1)
+    hand.take(hand.core.put_topic("d0", ConfigChanges(cap_records=1, discard=Discard.REJECT)))
+    hand.create("d1")
+    hand.write("source", 1, 2)
+    route(hand)
+    assert hand.core.routers.get("r0").blocked == "topic_full"
+    made = hand.core.routers.put("r1", "source", "d1", RouterSpec(start="earliest"))
+    written = hand.core.append("source", Batch([b"3"]))
+    hand.turn()
+    assert written.done
+    taken: list[int] = []
+    once = counting(taken)
+
+    def counted(*args: Any, **more: Any) -> Stretch:
+        assert len(taken) < 2, "time stands still, so the slice would never end"
+        return once(*args, **more)
+
+    monkeypatch.setattr(forwarding, "take", counted)
+    route(hand)
+    assert (made.done, len(taken)) == (False, 1), "of the one that is full"
+    monkeypatch.undo()
+    hand.take(made)
+    route(hand)
+    assert hand.read("d1") == [1, 2, 3]
 
 
 def test_who_asks_while_passes_are_held_waits_for_them() -> None:
