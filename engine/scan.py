@@ -15,7 +15,8 @@ try:
 except ImportError:
     _built: Any = None
 else:
-    _built = found
+    # What was compiled from an older source is as good as nothing, until it is compiled again.
+    _built = found if all(hasattr(found, name) for name in ("write", "lines", "member", "render")) else None
 
 Texts: TypeAlias = list[str | None] | None
 Metas: TypeAlias = list[bytes | None] | None

@@ -226,6 +226,16 @@ def test_without_it_everything_is_pythons() -> None:
     assert done.stdout == "False False [b'[1]']\n"
 
 
+def test_what_was_compiled_from_an_older_source_is_not_used() -> None:
+    script = (
+        "import sys, types; sys.modules['engine._scan'] = types.SimpleNamespace(write=None, lines=None, render=None)\n"
+        "from engine import scan\n"
+        "print(scan.is_built(), scan.is_compiled())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False False\n"
+
+
 def test_every_planted_mistake_has_its_place() -> None:
     """They are run by `python -m tests.scan.planted`; here, that the C file did not leave them behind."""
     text = SOURCE.read_text()
