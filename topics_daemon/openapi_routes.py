@@ -74,7 +74,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         about="the process is there, whatever the disk does; also `/healthz`", gives={200: openapi_answers.Health}
     ),
     ("GET", "/v0/ready"): Operation(
-        about="recovered, not stopping, and taking writes; else 503; also `/readyz`",
+        about="recovered, not stopping, its log not failed (a full disk passes: 200); else 503; also `/readyz`",
         gives={200: openapi_answers.Ready},
     ),
     ("GET", "/v0/metrics"): Operation(

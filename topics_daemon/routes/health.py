@@ -22,8 +22,9 @@ def health(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
 
 
 def ready(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:
-    """`GET /v0/ready`: recovered, not stopping, and the log takes writes.
+    """`GET /v0/ready`: recovered, not stopping, and the log has not failed.
 
+    On a full disk it is: deletes and acks, which make the room that writes wait for, must get here.
     `topics` are those that the key may use; where keys are asked for, whoever shows none is told of none.
     """
     if daemon.draining:
