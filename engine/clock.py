@@ -3,7 +3,8 @@
 Nothing else in the engine asks what time it is. `Clock` is the seam (the real one here, a manual one in tests);
 `EngineTime` turns it into the milliseconds that records, leases and ages live by: it starts at max(last logged, wall),
 then advances with CLOCK_BOOTTIME, so that suspension counts. A step of the wall clock is adopted only forward, and
-only once it has been steady for `STEADY_MS`: a step back revives nothing, a bogus step forward expires nothing.
+only once it has been steady for `STEADY_MS`: a step back revives nothing, a bogus step forward expires nothing, also
+where the process is started anew in between. Only what happens while the machine is off is the wall clock's to say.
 `EpochClock` is the counter behind the epochs of topics, which moves with time so that nobody can count by it.
 """
 
@@ -52,16 +53,25 @@ class EngineTime:
 
     __slots__ = ("_boot_ms", "_clock", "_look_ms", "_offset_ms", "_step_seen_boot_ms", "_step_wall_offset_ms", "now_ms")
 
-    def __init__(self, clock: Clock, last_logged_ms: int) -> None:
+    def __init__(self, clock: Clock, last_logged_ms: int, offset_ms: int | None = None) -> None:
+        """`offset_ms`: that of an earlier process of the same boot, or None."""
         self._clock = clock
         boot_ms = clock.boot_ns() // 1_000_000
+        wall_ms = clock.wall_ms()
+        if offset_ms is not None:
+            wall_ms = min(wall_ms, boot_ms + offset_ms)
         self._boot_ms = -1
         """Of the last look at the clocks."""
-        self.now_ms = max(last_logged_ms, clock.wall_ms())
+        self.now_ms = max(last_logged_ms, wall_ms)
         self._offset_ms = self.now_ms - boot_ms
         self._step_seen_boot_ms: int | None = None
         self._step_wall_offset_ms = 0
         self._look_ms = 0
+
+    @property
+    def offset_ms(self) -> int:
+        """How far it is ahead of the time since boot."""
+        return self._offset_ms
 
     def advance(self) -> int:
         """Read the clocks once, and return engine time in milliseconds."""

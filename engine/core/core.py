@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from engine.checkpoint.jobs import Job as KeepJob
-from engine.clock import Clock, EngineTime, EpochClock
+from engine.clock import Clock, EpochClock
 from engine.commands import Batch, DeleteSelector, check_batch
 from engine.core.catching import Catching
 from engine.core.commit import Commit
@@ -79,7 +79,7 @@ class Core(Reads):
         """Topics with something new for readers; whoever drives the engine clears it."""
         self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
         self.closing = False
-        self._time = EngineTime(clock, replay.last_ts)
+        self._time = opened.engine_time(replay.last_ts)
         self._epochs = EpochClock(clock, self._time.now_ms)
         self._time_is_fresh = False
         self.parking = Parking()

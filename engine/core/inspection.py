@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.clock import Clock, EngineTime
+from engine.clock import Clock
 from engine.core.reads import Reads
 from engine.core.replay import Replay
 from engine.fs import Fs
@@ -40,7 +40,7 @@ class Inspection(Reads):
         replay = Replay(self.store, settings)
         replay.run(progress)
         super().__init__(replay.catalog, fs)
-        self._time = EngineTime(clock, replay.last_ts)
+        self._time = self.store.engine_time(replay.last_ts)
         replay.conclude(self.now())
 
     @property

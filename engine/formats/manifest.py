@@ -54,6 +54,8 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_ms: int
     starts: int = 0
     """A number that rises with every start; 0 before the first."""
+    offset_ms: int | None = None
+    """Engine time less CLOCK_BOOTTIME, in the boot of this id; None where nobody knows."""
 
 
 class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ class Identity(NamedTuple):
     """Whether the store was made just now."""
     starts: int = 0
     """As LOCK has it."""
+    offset_ms: int | None = None
+    """As LOCK has it, if it is of this boot."""
 
 
 LOCAL_KINDS: Final = frozenset(
@@ -126,9 +128,9 @@ def identify(fs: Fs, clock: Clock, settings: EngineSettings, pid: int, *, make: 
     return Identity(store, bytes.fromhex(store.store_id), _manifest(fs, store), *_last_stop(fs))
 
 
-def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int) -> None:
+def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int, offset_ms: int) -> None:
     """Say durably whose turn it is."""
-    info = LockInfo(boot_id=fs.boot_id(), state=state, pid=pid, started_ms=now_ms, starts=starts)
+    info = LockInfo(boot_id=fs.boot_id(), state=state, pid=pid, started_ms=now_ms, starts=starts, offset_ms=offset_ms)
     replace_file(fs, LOCK_PATH, encode_meta(info))
 
 
@@ -247,23 +249,24 @@ def _is_unused(fs: Fs, path: str) -> bool:
     return True
 
 
-def _last_stop(fs: Fs) -> tuple[Stop, bool, int]:
-    """How the last process ended, that the store is not fresh, and how many starts LOCK knows of.
+def _last_stop(fs: Fs) -> tuple[Stop, bool, int, int | None]:
+    """How the last process ended, that the store is not fresh, how many starts LOCK knows of, and the time it had.
 
     What cannot be read counts as another boot: the careful answer.
     """
     try:
         lock = read_meta(fs, LOCK_PATH, LockInfo)
     except BadMeta:
-        return Stop.POWER_LOSS, False, 0
+        return Stop.POWER_LOSS, False, 0, None
     except OSError as error:
         raise StoreIOError(f"{LOCK_PATH} cannot be read: {error}; nothing was changed") from error
     if lock is Missing.MISSING:
-        return Stop.POWER_LOSS, False, 0
-    if lock.state is LockState.STOPPED:
-        return Stop.CLEAN, False, lock.starts
+        return Stop.POWER_LOSS, False, 0, None
     same = bool(lock.boot_id) and lock.boot_id == fs.boot_id()
-    return Stop.SAME_BOOT if same else Stop.POWER_LOSS, False, lock.starts
+    stop = Stop.SAME_BOOT if same else Stop.POWER_LOSS
+    if lock.state is LockState.STOPPED:
+        stop = Stop.CLEAN
+    return stop, False, lock.starts, lock.offset_ms if same else None
 
 
 def _manifest(fs: Fs, store: StoreInfo) -> Manifest:

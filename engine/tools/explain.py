@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from engine.clock import Clock, EngineTime
+from engine.clock import Clock
 from engine.core.replay import Replay
 from engine.formats.frame import HEADER_LEN, FrameType
 from engine.fs import Fs
@@ -171,7 +171,7 @@ def explain(
         replay = Watching(opened, settings, name, seq)
         replay.run(heard)
         replay.begin()
-        now = EngineTime(clock, replay.last_ts).advance()
+        now = opened.engine_time(replay.last_ts).advance()
         replay.conclude(now)
         slot = replay.catalog.visible.get(name)
         if slot is None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from engine.clock import Clock, EngineTime
+from engine.clock import Clock
 from engine.core.replay import Replay
 from engine.errors import StoreDamaged, StoreError, StoreIOError
 from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo
@@ -133,7 +133,7 @@ class Fsck:
             self._looked.of_start(start.begin, start.bad)
             replay = Replay(opened, self._settings)
             replay.run(lambda part: self._heard("log", part))
-            replay.conclude(EngineTime(self._clock, replay.last_ts).advance())
+            replay.conclude(opened.engine_time(replay.last_ts).advance())
         except (StoreDamaged, StoreIOError) as error:
             if opened is not None:
                 opened.close()

@@ -18,7 +18,7 @@ import msgspec
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from engine.checkpoint.sources import Readers, source_of
-from engine.clock import Clock, EngineTime
+from engine.clock import Clock
 from engine.core.catalog import Catalog
 from engine.core.replay import Replay
 from engine.core.salvage import Salvage
@@ -240,7 +240,7 @@ class Recovery:
             report.untold = True
             opened.report.append("a topic of which only log that cannot be read spoke is lost without a trace")
         report.concerned = sorted(replay.careful.concerned)
-        now = EngineTime(self._clock, replay.last_ts).advance()
+        now = opened.engine_time(replay.last_ts).advance()
         known_heads = {slot.topic.id: slot.topic.head for slot in replay.catalog.by_id.values()}
         replay.conclude(now)
         replay.doubt_nameless()

@@ -371,6 +371,38 @@ def test_F66_a_clock_set_back_lets_no_time_fall_and_one_set_forward_expires_noth
     assert view_records(world) == []
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_F66_a_clock_set_forward_expires_nothing_at_once_across_a_restart_either(how: str) -> None:
+    world = World().start()
+    world.append("t", 1, config=ConfigChanges(ttl_ms=60_000))
+    world.step(10_000)
+    world.clock.wall_step(2 * 86_400_000)
+    for _ in range(3):
+        {"stop": world.stop, "kill": world.kill}[how]()
+        world.start()
+        world.append("t", 1)
+        assert len(view_records(world)) == world.core.state("t").head_seq
+    last = [ts for _, ts, _ in view_records(world)][-1]
+    world.step(60_000 - 10_000)
+    assert len(view_records(world)) == 3, "its own time goes on"
+    world.step(STEADY_MS - 50_000 + 1000)
+    world.step(1)
+    assert view_records(world) == [], "it was no mistake"
+    world.append("t", 1)
+    assert next(ts for _, ts, _ in view_records(world)) > last + 86_400_000
+
+
+def test_F66_after_another_boot_the_wall_clock_is_all_there_is() -> None:
+    world = World().start()
+    world.append("t", 1, config=ConfigChanges(ttl_ms=60_000))
+    world.settle()
+    same = World(disk=world.disk.killed(), clock=world.clock.reboot()).start()
+    assert len(view_records(same)) == 1
+    world.clock.wall_step(86_400_000)
+    world.lose_nothing().start()
+    assert view_records(world) == []
+
+
 def view_records(world: World) -> list[tuple[object, int, bytes]]:
     """What readers of `t` get now."""
     records = look(world.core).topics["t"].records

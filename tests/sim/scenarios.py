@@ -282,6 +282,22 @@ def _recreated_by_another_process(world: World) -> None:
     world.check()
 
 
+def _started_under_another_clock(world: World) -> None:
+    """The wall clock is days ahead, and the process is started anew before anybody can know whether that is so."""
+    world.append("t", 2, config=changes(ttl_ms=60_000))
+    world.append("u", 1, config=changes(ttl_ms=60_000, durability="fsync"))
+    world.clock.wall_step(2 * 86_400_000)
+    for end in (world.kill, world.stop, world.kill):
+        end().start()
+        world.append("t", 1)
+        state = world.core.state("t")
+        assert state.count == state.head_seq, "a clock that was set forward expires what is young"
+        world.check()
+    world.step(60_000)
+    world.append("t", 1)
+    world.check()
+
+
 def _quiet_and_wake(world: World) -> None:
     world.append("t", 2)
     world.append("u", 1, config=changes(durability="memory"))
@@ -510,6 +526,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("configs", _configs),
     Scenario("recreated", _recreated),
     Scenario("recreated-by-another", _recreated_by_another_process),
+    Scenario("started-under-another-clock", _started_under_another_clock),
     Scenario("quiet-and-wake", _quiet_and_wake),
     Scenario("ephemeral", _ephemeral),
     Scenario("ephemeral-turns", _ephemeral_turns),
