@@ -6,7 +6,7 @@ image, and it is gone with either of its topics. Topics that a PUT makes are the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -91,15 +91,25 @@ class Routers:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def put(self, name: str, source: str, dest: str, spec: RouterSpec) -> Ticket[RouterPut]:
-        """Make a router, or change one; where it goes from and to never changes (409)."""
+    def put(
+        self,
+        name: str,
+        source: str,
+        dest: str,
+        spec: RouterSpec,
+        said: Collection[str] = RouterSpec.__struct_fields__,
+    ) -> Ticket[RouterPut]:
+        """Make a router, or change one; where it goes from and to never changes (409), nor where it began.
+
+        Of one that is there only those members of `spec` change that are `said`.
+        """
         check_router_name(name)
         check_topic_name(source, "source")
         check_topic_name(dest, "dest")
         if source == dest:
             raise invalid("source and dest must be different topics", "dest")
         ticket: Ticket[RouterPut] = Ticket()
-        attempt = partial(self._put, ticket, name, source, dest, spec)
+        attempt = partial(self._put, ticket, name, source, dest, spec, frozenset(said) - {"start"})
         if self._core.parking.blocks(_PARKED + name) or not attempt():
             self._core._park(_PARKED + name, ticket, attempt)
         return ticket
@@ -161,7 +171,9 @@ class Routers:
 
     # -- how it is done --------------------------------------------------------------------------------------------
 
-    def _put(self, ticket: Ticket[RouterPut], name: str, source: str, dest: str, spec: RouterSpec) -> bool:
+    def _put(
+        self, ticket: Ticket[RouterPut], name: str, source: str, dest: str, spec: RouterSpec, said: frozenset[str]
+    ) -> bool:
         core, tip = self._core, self._core.catalog.tip
         begin, end = tip.get(source), tip.get(dest)
         known = self._roster.by_name.get(name)
@@ -176,7 +188,7 @@ class Routers:
             if end is None and not spec.create_dest:
                 raise topic_not_found(dest)
         if known is not None:
-            spec = msgspec.structs.replace(spec, start=known.spec.start)
+            spec = msgspec.structs.replace(known.next_spec, **{member: getattr(spec, member) for member in said})
         # One that is part of a cycle which another one closed may be put again as it is.
         closes = not same or (known is not None and known.next_spec.allow_cycle)
         if begin is not None and end is not None and closes:

@@ -52,9 +52,13 @@ def a_router_is_made(api: Api) -> None:
     changed = {**body, "preserve_tag": False, "filter": "x*", "guarantee": "exactly_once"}
     answer = api.call("PUT", path(name), changed, status=200).json
     part(answer, {"preserve_tag": False, "filter": ["tag", "Glob", "x*"], "guarantee": "exactly_once"}, "changed")
-    # Where it began does not change: the answer says what is so.
+    # What is left out keeps its value, and where it began does not change: the answer says what is so.
+    kept = {**want, "preserve_tag": False, "filter": ["tag", "Glob", "x*"], "guarantee": "exactly_once"}
     answer = api.call("PUT", path(name), {**body, "start": "earliest"}, status=200).json
-    part(answer, {**want, "created": False}, "with another start")
+    part(answer, {**kept, "created": False}, "with another start")
+    part(get(api, name), kept, "as it is shown")
+    back = {**body, "preserve_tag": True, "filter": None, "guarantee": "at_least_once"}
+    part(api.call("PUT", path(name), back, status=200).json, {**want, "created": False}, "changed back")
     for topic in (source, dest):
         same(api.state(topic)["head_seq"], 0, f"head of {topic}")
     shown = get(api, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from engine.core import Ticket
 from engine.core.forwarded import RouterPut
@@ -26,20 +27,24 @@ if TYPE_CHECKING:
 
 
 class RouterIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The body that makes a router."""
+    """The body that makes a router, or changes one: what is left out is as it was.
+
+    A new one preserves node and tag, makes its dest, has no filter, closes no cycle, and starts now.
+    """
 
     source: str
     dest: str
-    preserve_node: bool = True
-    preserve_tag: bool = True
-    create_dest: bool = True
-    filter: Any = None
-    allow_cycle: bool = False
-    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
-    start: Literal["now", "earliest"] = "now"
+    preserve_node: bool | UnsetType = UNSET
+    preserve_tag: bool | UnsetType = UNSET
+    create_dest: bool | UnsetType = UNSET
+    filter: Any = UNSET
+    allow_cycle: bool | UnsetType = UNSET
+    guarantee: Literal["at_least_once", "exactly_once"] | UnsetType = UNSET
+    start: Literal["now", "earliest"] | UnsetType = UNSET
 
 
 ROUTER: Final = msgspec.json.Decoder(RouterIn)
+_SPEC: Final = RouterSpec.__struct_fields__
 
 
 def shown(state: RouterState) -> dict[str, Any]:
@@ -95,17 +100,11 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     caller.check(check_router_name(head.param))
     for name in (read.source, read.dest):
         caller.check(name)
-    spec = RouterSpec(
-        preserve_node=read.preserve_node,
-        preserve_tag=read.preserve_tag,
-        create_dest=read.create_dest,
-        filter=match_of(read.filter, daemon.limits, "filter"),
-        allow_cycle=read.allow_cycle,
-        guarantee=read.guarantee,
-        start=read.start,
-    )
+    said = {name: value for name in _SPEC if (value := getattr(read, name)) is not UNSET}
+    if "filter" in said:
+        said["filter"] = match_of(read.filter, daemon.limits, "filter")
     _check_known(daemon, head)
-    ticket = daemon.engine.routers.put(head.param, read.source, read.dest, spec)
+    ticket = daemon.engine.routers.put(head.param, read.source, read.dest, RouterSpec(**said), said)
     exchange = PutRouterExchange(connection, head, started_ns)
     exchange.daemon, exchange.warnings = daemon, warnings
     daemon.follow(ticket, exchange.answered)
