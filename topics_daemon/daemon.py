@@ -48,6 +48,7 @@ from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.shares import Shares
+from topics_daemon.telling import Telling
 from topics_daemon.untaken import Untaken
 from topics_daemon.window import Window
 from topics_daemon.worker import Worker
@@ -136,6 +137,7 @@ class Daemon:
         self.gate = Gate(config.keys, closed=config.wants_keys, probe_auth=config["probe_auth"])
         self.doors: list[Door] = []
         self.metrics = Metrics()
+        self.telling = Telling(log, self.metrics)
         self.metrics.name_routes(ROUTES)
         self.touch = self.metrics.reads.add
         """Told of each topic that is read."""
@@ -182,7 +184,7 @@ class Daemon:
         self._worked_s = time.thread_time()
         self._observed_s = loop.time()
         self._observer = loop.call_later(OBSERVE_S, self._observe)
-        self._turns_to_chore = 0
+        self._turns_to_chore, self._chore_runs = 0, False
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
         self._keeping: Keeping | None = None
@@ -190,7 +192,6 @@ class Daemon:
         self.exports: Exports = cast(Exports, None)
         """For handlers too."""
         self._moving: Moving | None = None
-        self._chore_runs = False
         self._pulse: asyncio.TimerHandle | None = None
         self._claims: asyncio.TimerHandle | None = None
         self._claims_due: int | None = None
@@ -458,7 +459,7 @@ class Daemon:
         self._chore_runs = False
         self._turns_to_chore = 0
         if error is not None:
-            self.log.warning("log space could not be prepared", error=error)
+            self.telling.unprepared(error)
         try:
             self.core.chore_done(chore, error)
             self.look_at_checkpoints()
@@ -502,7 +503,6 @@ class Daemon:
         self.bug(error)
 
     die: Any = sys.exit
-    _read_only_told = False
 
     def _tick(self) -> None:
         """The coarse timer: deadlines of connections, heartbeats, sessions, engine time."""
@@ -516,28 +516,13 @@ class Daemon:
         if self.core is not None:
             self._turns_to_chore = 0
             self._advance()
-            if self.core.damage.said:
-                said, self.core.damage.said = self.core.damage.said, []
-                for line in said:
-                    self.log.error("damage", said=line)
-            self._tell_leftovers(self.core)
-            if self.core.read_only is not None and not self._read_only_told:
-                self._read_only_told = True
-                self.log.error("read only", why=self.core.read_only, means="no writes until a restart; reads go on")
+            self.telling.look(self.core)
             self.exports.look()
             self.handovers.look()
             self.look_at_checkpoints()
             self.wake()
         self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
-
-    def _tell_leftovers(self, core: Core) -> None:
-        """Say which files could not be removed: their space comes back with the next start (faults.md F50)."""
-        if left := core.keeper.left + core.wal.left:
-            core.keeper.left, core.wal.left = [], []
-            self.metrics.files_left += len(left)
-            for line in left:
-                self.log.error("file left behind", said=line)
 
     def _observe(self) -> None:
         """Look at the pressure, and take what follows from it."""

@@ -78,12 +78,15 @@ def test_F20_without_space_writes_are_507_deletes_work_and_writing_resumes_by_it
         assert daemon.ask(post("/v0/topics/t/delete", {"seqs": [1]})).json["deleted"] == 1
         assert daemon.read("t", limit=1)["records"][0]["$seq"] == 2
         assert daemon.ask(request("GET", "/v0/ready")).status == 200
+        time.sleep(1.5)  # it is tried again each second
         (faults / "space").unlink()
         deadline = time.monotonic() + 10
         while (answer := daemon.ask(post("/v0/topics/t", {"records": [{"data": "again"}]}))).status != 200:
             assert answer.status == 507
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        until(lambda: "log space is there again" in daemon.log)
+        assert daemon.log.count("log space could not be prepared") == 1, "said once, not each second"
         assert daemon.stop() == 0
 
 
