@@ -20,7 +20,7 @@ from engine.core.cursors import put_cursor
 from engine.core.handover import attached
 from engine.core.host import acked, dead_letter_parts, dead_lettered
 from engine.core.rerouting import Rerouting
-from engine.core.salvage import Salvage
+from engine.core.salvage import Salvage, few_of
 from engine.core.slot import Slot
 from engine.core.staged import StagedGap, note_move
 from engine.errors import StoreDamaged
@@ -127,7 +127,7 @@ class Replay:
 
         `make_room(shard, body_len)` returns when the log has room, or raises.
         """
-        catalog = self.catalog
+        catalog, behind = self.catalog, list[str]()
         for slot in list(catalog.by_id.values()):
             topic = slot.topic
             slot.last_write_ms = self.last_ts
@@ -139,6 +139,7 @@ class Replay:
                 make_room(slot.shard, len(body))
                 end = commit.wal.stage(slot.shard, FrameType.GAP, 0, 0, topic.id, 0, now_ms, body)
                 commit.add(StagedGap(slot, first, last, reason), end, sync=True)
+                behind += [slot.name] if reason is Reason.CRASH else []
             elif not slot.quiet:
                 commit.books[slot.shard].unmarked[slot] = None
             if slot.host is not None:
@@ -146,6 +147,10 @@ class Replay:
             catalog.records_live += topic.count
             catalog.bytes_live += topic.bytes
         catalog.census.recount(catalog.visible.values())
+        if behind:
+            go = f"{len(behind)} topics go" if len(behind) > 1 else "1 topic goes"
+            lost = "where what was not on the disk is lost"
+            self.opened.report.append(f"{go} on behind a gap (crash), {lost}: {few_of(behind)}")
 
     def conclude(self, now_ms: int) -> None:
         """Show what `finish` would, and write nothing: for readers of a store that is not started."""

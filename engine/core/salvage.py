@@ -15,7 +15,7 @@ Deletions that segments and snapshots know of are not in question: they were tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from engine.core.catalog import Catalog
@@ -25,6 +25,11 @@ from engine.store.walk import Frame, Hole
 from engine.types import Reason, TopicConfig
 
 _NAMES_SAID: Final = 8
+
+
+def few_of(names: Collection[str]) -> str:
+    """The first of these names, for a line of the log."""
+    return ", ".join(sorted(names)[:_NAMES_SAID]) + (" and others" if len(names) > _NAMES_SAID else "")
 
 
 class Salvage:
@@ -74,12 +79,12 @@ class Salvage:
         if not hole.open:
             slots = [slot for slot in slots if not told(slot.topic.id, hole.shard, max(hole.end - 1, hole.lsn))]
         self.concerned.update(dict.fromkeys(slot.name for slot in slots))
-        names = ", ".join(sorted(slot.name for slot in slots)[:_NAMES_SAID]) or "no topic that is known"
+        names = few_of([slot.name for slot in slots]) or "no topic that is known"
         kind = "the log" if hole.type is None else f"a {FrameType(hole.type).name} frame"
         self._report.append(
             f"{where}: {kind} of shard {hole.shard} cannot be read up to "
             f"{'its end' if hole.open else f'lsn {hole.end}'}, and was passed over; "
-            f"concerned: {names}{' and others' if len(slots) > _NAMES_SAID else ''}"
+            f"concerned: {names}"
             + (
                 "; what was deleted, acked or evicted there may be readable again"
                 if hole.type is None and slots

@@ -284,4 +284,6 @@ def test_an_ephemeral_topic_keeps_head_and_config_but_its_records_become_a_crash
     assert page.tombstone.gap_from == 1
     assert again.write("e", "next").first_seq == state.head_seq + 1
     assert (state.head_seq == 1) == (stop == "close")
+    said = [line for line in again.core.store.report if "behind a gap (crash)" in line]
+    assert [line.rpartition(": ")[2] for line in said] == ["e"]
     assert again.read("e") == ["next"]
