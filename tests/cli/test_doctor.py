@@ -46,6 +46,19 @@ def test_without_a_daemon_it_says_so_and_ends_with_69(tmp_path: Path) -> None:
     assert "topics serve" in checks["daemon"]["fix"]
 
 
+def test_without_a_daemon_the_disk_is_looked_at_and_fsck_is_named(mortal: Daemon) -> None:
+    mortal.kill()
+    path = str(mortal.directory / "data")
+    checks = _verdicts(mortal.run("doctor", "-o", "ndjson", TOPICS_DATA_DIR=path).stdout)
+    assert checks["store"]["verdict"] == "warning"
+    assert "free" in checks["disk"]["found"]
+    assert checks["damage"]["fix"] == f"topics fsck {path}"
+    elsewhere = str(mortal.directory / "nowhere")
+    checks = _verdicts(mortal.run("doctor", "-o", "ndjson", TOPICS_DATA_DIR=elsewhere).stdout)
+    assert elsewhere in checks["store"]["found"]
+    assert checks["disk"]["verdict"] == "skipped"
+
+
 def test_a_key_that_may_not_read_metrics_is_no_clean_bill(mortal: Daemon) -> None:
     mortal.stop()
     other = Daemon(mortal.directory, TOPICS_API_KEYS="writer:write")

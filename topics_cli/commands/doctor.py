@@ -69,8 +69,7 @@ def doctor(session: Session, values: dict[str, Any]) -> int:
     except Failure as caught:
         failure = caught
         checks.append(Check("daemon" if len(checks) == 1 else "metrics", WRONG, caught.what, caught.hint))
-        names = ("code", "log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
-        looked = [Check(name, SKIPPED, "the metrics could not be read") for name in names]
+        looked = _without_metrics()
     checks += _place(where) + looked
     _show(session, checks)
     session.out.flush()
@@ -118,18 +117,38 @@ def _place(where: Where) -> list[Check]:
             is_open = mode & 0o077 and above & 0o011
             fix = "chmod 600 the socket or 700 its directory, unless others are meant to connect" if is_open else ""
             checks.append(Check("socket", WARNING if is_open else WELL, f"mode {mode:04o} in {above:04o}", fix))
-    try:
-        path = data_dir(None)
-        pid = holder(path) if os.path.exists(os.path.join(path, "STORE")) else -1
-    except (Failure, OSError):
-        pid = -1
-    if pid == -1:
-        checks.append(Check("store", SKIPPED, "no data directory is known here (TOPICS_DATA_DIR)"))
-    elif pid is None:
+    path = _store()
+    if path is None:
+        given = os.environ.get("TOPICS_DATA_DIR")
+        why = f"there is no store in {given} (TOPICS_DATA_DIR)" if given else "no data directory is known here"
+        return [*checks, Check("store", SKIPPED, why, "" if given else "TOPICS_DATA_DIR says where it is")]
+    pid = holder(path)
+    if pid is None:
         checks.append(Check("store", WARNING, f"{path}: no process has it", "topics serve, or another TOPICS_DATA_DIR"))
     else:
         checks.append(Check("store", WELL, f"{path}: process {pid or 'of another namespace'} has it"))
     return checks
+
+
+def _store() -> str | None:
+    """The data directory, if one with a store in it is known here."""
+    try:
+        path = data_dir(None)
+    except (Failure, OSError):
+        return None
+    return path if os.path.exists(os.path.join(path, "STORE")) else None
+
+
+def _without_metrics() -> list[Check]:
+    """What can be looked at when nobody answers: the disk under the store, where that is on this machine."""
+    names = ("code", "log", "sync", "disk", "checkpoint", "damage", "loop", "files", "clock")
+    checks = {name: Check(name, SKIPPED, "the metrics could not be read") for name in names}
+    path = _store()
+    if path is not None:
+        there = os.statvfs(path)
+        checks["disk"] = _space(there.f_bavail * there.f_frsize, there.f_favail if there.f_files else None)
+        checks["damage"] = Check("damage", SKIPPED, "the metrics could not be read", f"topics fsck {path}")
+    return list(checks.values())
 
 
 def _code(now: Reading) -> Check:
@@ -159,15 +178,19 @@ def _sync(now: Reading) -> Check:
 
 
 def _disk(now: Reading) -> Check:
-    free = now.sum("topics_disk_free_bytes")
-    text = f"{brief_size(int(free))} free"
+    inodes = int(now.sum("topics_disk_free_inodes")) if now.has("topics_disk_free_inodes") else None
+    return _space(int(now.sum("topics_disk_free_bytes")), inodes, is_full=bool(now.sum("topics_wal_full")))
+
+
+def _space(free: int, inodes: int | None, *, is_full: bool = False) -> Check:
+    text = f"{brief_size(free)} free"
     fix = "free space, cap topics (topics set T cap_bytes=…), or move the data directory"
     verdict = WRONG if free < FREE_WRONG_BYTES else WARNING if free < FREE_WARN_BYTES else WELL
-    if now.has("topics_disk_free_inodes") and now.sum("topics_disk_free_inodes") < FREE_WRONG_INODES:
-        text += f", and {counted(int(now.sum('topics_disk_free_inodes')), 'inode')}"
+    if inodes is not None and inodes < FREE_WRONG_INODES:
+        text += f", and {counted(inodes, 'inode')}"
         fix, verdict = "remove files there (df -i says how many inodes there are), or move the data directory", WRONG
-    if now.sum("topics_wal_full"):
-        text += ": the log finds no space, and writes are refused (507) until there is some"
+    if is_full:
+        text += ": no space for the next log file, so writes get 507 once this one is full"
         verdict = WRONG
     return Check("disk", verdict, text, "" if verdict is WELL else fix)
 

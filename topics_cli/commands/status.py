@@ -156,7 +156,7 @@ def lines_of(now: Reading) -> list[tuple[str, str]]:
         pairs.append(("checkpoint", f"{age} ago, {since} of log since{failing}"))
     if now.has("topics_disk_bytes"):
         free = brief_size(int(now.sum("topics_disk_free_bytes")))
-        full = ": no space for the log, writes are refused" if now.sum("topics_wal_full") else ""
+        full = ": no space for the next log file" if now.sum("topics_wal_full") else ""
         pairs.append(("disk", f"{brief_size(int(now.sum('topics_disk_bytes')))} of log, {free} free{full}"))
     if now.has("process_resident_memory_bytes"):
         cache = brief_size(int(now.sum("topics_cache_bytes")))
