@@ -284,6 +284,15 @@ def _parse_quantity(setting: Setting, raw: object) -> int:
     return value
 
 
+class Timeouts(msgspec.Struct, frozen=True):
+    """Deadlines of connections, in seconds."""
+
+    header_s: float
+    body_s: float
+    idle_s: float
+    stall_s: float
+
+
 class Config(msgspec.Struct, frozen=True):
     """What the daemon runs with: a value for each row of the table, and where it came from."""
 
@@ -321,6 +330,10 @@ class Config(msgspec.Struct, frozen=True):
             claim=self["max_claim"],
             nesting=self["max_nesting"],
         )
+
+    def timeouts(self) -> Timeouts:
+        """The deadlines of connections."""
+        return Timeouts(*(self[f"{what}_timeout_ms"] / 1000 for what in ("header", "body", "idle", "stall")))
 
     def engine_settings(self) -> EngineSettings:
         """The sizes and intervals of the store."""

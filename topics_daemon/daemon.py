@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
-
 from engine.core import Core, Ticket
 from engine.delivery import Governor, Observed
 from engine.delivery.governor import OBSERVE_S
@@ -50,7 +48,7 @@ from topics_daemon.sessions import Sessions
 from topics_daemon.shares import Shares
 from topics_daemon.telling import Telling
 from topics_daemon.untaken import Untaken
-from topics_daemon.window import Window
+from topics_daemon.window import Return, Window
 from topics_daemon.worker import Worker
 from topics_objects.place import parse_prices, tier_at
 
@@ -66,15 +64,6 @@ READERS_STOP_S: Final = 0.5
 """How long a stop waits for reads that nobody is going to get an answer from."""
 TICK_MS_MAX: Final = 500
 """Longest time between two looks at the deadlines."""
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    """Deadlines of connections, in seconds."""
-
-    header_s: float
-    body_s: float
-    idle_s: float
-    stall_s: float
 
 
 class Door:
@@ -168,8 +157,7 @@ class Daemon:
         self.buffered_bytes = 0
         self.buffer_bytes_max: int = config["max_request_buffer_bytes"]
         self.head_bounds = Bounds(config["max_header_bytes"], config["max_url_bytes"], config["max_headers"])
-        timeouts_ms: list[int] = [config[f"{what}_timeout_ms"] for what in ("header", "body", "idle", "stall")]
-        self.timeouts = Timeouts(*(ms / 1000 for ms in timeouts_ms))
+        self.timeouts = config.timeouts()
         self.governor = Governor()
         self.pump = Pump(self)
         self.readers: Readers = cast(Readers, None)
@@ -179,6 +167,7 @@ class Daemon:
         self.untaken = Untaken(log)
         self.turn_due = self._turning = self._reads_due = False
         self._window = Window(loop, self._turn)
+        self._return = Return(loop, self._look_at_syncs)
         self._answered, self._waited_s_max = 0, 0.0
         self._too_much: Repeated | None = None
         self._worked_s = time.thread_time()
@@ -425,7 +414,7 @@ class Daemon:
     def _start_jobs(self, core: Core) -> None:
         """Hand out the syncs and the chore that are due."""
         commit = core.commit
-        while (job := commit.sync_job(commit.now_ms)) is not None:
+        while not self._return.is_open and (job := commit.sync_job(commit.now_ms)) is not None:
             assert self._syncer is not None
             self.metrics.sync_began(job.shard)
             self._syncer.submit(job)
@@ -446,6 +435,8 @@ class Daemon:
             self._turning = self._syncer is not None
             self.core.sync_done(job, error)
             self._turning = False
+            if self.core.commit.waits(job.shard):
+                self._return.open()
             if self.core.parking:
                 self.wake()
             if self._syncer is not None:
@@ -453,6 +444,11 @@ class Daemon:
             self.look_at_checkpoints()
         except Exception as bug:  # noqa: BLE001  # whatever it is, the process must end
             self.bug(bug)
+
+    def _look_at_syncs(self) -> None:
+        """Who was answered by the last sync may have come back: begin the next one, unless a turn is about to."""
+        if not self.turn_due or self._window.is_open:
+            self.moved()
 
     def _chore_done(self, chore: Any, error: OSError | None) -> None:
         assert self.core is not None

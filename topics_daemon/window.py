@@ -1,4 +1,4 @@
-"""The window of a group: while the daemon is pressed, a turn of the engine waits for more requests to share it."""
+"""What waits for others to share it: a turn of the engine while the daemon is pressed, and the sync after a sync."""
 
 from __future__ import annotations
 
@@ -44,3 +44,29 @@ class Window:
     def _close(self) -> None:
         self.is_open = False
         self._turn()
+
+
+class Return:
+    """Between two syncs: one look at the sockets, for those whom the first has answered.
+
+    They are the next to write, as a rule. If the second sync began at once, they would wait for it and for one of their
+    own: all who write would fall into two halves, each waiting for the sync of the other.
+    """
+
+    __slots__ = ("_loop", "_on_end", "is_open")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self.is_open = False
+
+    def open(self) -> None:
+        """A sync has ended, and others wait for the next one."""
+        if not self.is_open:
+            self.is_open = True
+            # What is to be called soon is called before the sockets are looked at; what it asks for, after that.
+            self._loop.call_soon(self._loop.call_soon, self._close)
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._on_end()

@@ -293,6 +293,11 @@ class Commit:
         if book.acks:
             book.wanted = True
 
+    def waits(self, shard: int) -> bool:
+        """Whether somebody waits for a sync of this shard that has not begun, or may as soon as it is written."""
+        book = self.books[shard]
+        return book.wanted or bool(book.shard.staged)
+
     @property
     def sync_due_ms(self) -> int | None:
         """When the next background sync is due; None when nothing is waiting for one."""

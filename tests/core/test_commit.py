@@ -65,6 +65,28 @@ def test_what_arrives_while_a_sync_runs_waits_for_the_next_one() -> None:
     assert two.done
 
 
+def test_a_sync_that_begins_late_takes_along_what_has_come_meanwhile() -> None:
+    hand = Hand()
+    awake(hand, "t", durability="fsync")
+    awake(hand, "d")
+    one = hand.core.append("t", Batch.of([1]))
+    hand.turn()
+    job = hand.sync_begin()
+    assert job is not None
+    two = hand.core.append("t", Batch.of([2]))
+    hand.turn()
+    hand.sync_end(job)
+    assert hand.core.commit.waits(job.shard)
+    again, beside = hand.core.append("t", Batch.of([3])), hand.core.append("d", Batch.of([4]))
+    hand.turn()
+    assert (one.done, two.done, again.done, beside.done) == (True, False, False, True)
+    job = hand.sync_begin()
+    assert job is not None
+    hand.sync_end(job)
+    assert (two.done, again.done) == (True, True)
+    assert not hand.core.commit.waits(job.shard)
+
+
 def test_a_sync_begins_though_the_answer_to_what_it_covers_stages_more() -> None:
     """A command of several steps (requeue: append, then delete) goes on in the answer to its first step. When a sync
     comes between the request and its turn, that first step is written by `sync_job`."""

@@ -1,4 +1,4 @@
-"""What clients see when the disk fails: F10 (a failed sync), F20 (no space), F12 (a sync that hangs)."""
+"""What clients see when the disk fails: F10 (a failed sync), F20 (no space), F12 (a sync that hangs), or is slow."""
 
 from __future__ import annotations
 
@@ -109,4 +109,22 @@ def test_F12_a_sync_that_hangs_makes_the_daemon_not_ready_and_its_waiters_unknow
             time.sleep(0.1)
         again = daemon.write("t", 2, idempotency_key="k")
         assert (again["first_seq"], again["deduped"]) == (2, True)
+        assert daemon.stop() == 0
+
+
+def test_who_is_answered_by_a_sync_and_writes_again_shares_the_next_one_with_who_waits_for_it(tmp_path: Path) -> None:
+    one, two, three = (post("/v0/topics/t", {"records": [{"data": number}]}) for number in (1, 2, 3))
+    with faulty(tmp_path) as (daemon, faults), daemon.wire() as first, daemon.wire() as second:
+        daemon.write("t", 0, config={"durability": "fsync"})
+        (faults / "hang").touch()
+        # A read waits for the writes before it, and a write for that read: it is taken up when the first is answered.
+        first.send(one + request("GET", "/v0/topics/t") + three)
+        until((faults / "hangs").exists)
+        second.send(two)
+        assert daemon.ask(request("GET", "/v0/health")).status == 200
+        (faults / "hang").unlink()
+        answers = [first.answer().json, first.answer().json, first.answer().json, second.answer().json]
+        assert [answers[at]["first_seq"] for at in (0, 3, 2)] == [2, 3, 4]
+        took = [answers[at]["performance"]["fsync_ms"] for at in (0, 3, 2)]
+        assert took[1] == took[2] != took[0]
         assert daemon.stop() == 0

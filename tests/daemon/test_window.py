@@ -1,13 +1,14 @@
-"""The window of a group ends with its time, or with as many as share a turn well."""
+"""The window of a group ends with its time, or with as many as share a turn well; a return with one look at sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import pytest
 
-from topics_daemon.window import GROUP_MAX, Window
+from topics_daemon.window import GROUP_MAX, Return, Window
 
 
 class Loop:
@@ -53,3 +54,22 @@ def test_it_comes_at_once_when_as_many_ask_as_share_it_well(bench: Loop) -> None
         assert not bench.window.is_open
         bench.run(0)
         assert bench.turns == turns
+
+
+def test_a_return_ends_once_when_what_had_been_sent_before_it_is_read(bench: Loop) -> None:
+    order: list[str] = []
+    back = Return(bench.loop, lambda: order.append("end"))
+    one, other = socket.socketpair()
+    with one, other:
+        bench.loop.add_reader(one, lambda: order.append(one.recv(9).decode()))
+
+        def answered() -> None:
+            back.open()
+            back.open()
+            assert back.is_open
+            other.send(b"again")
+
+        bench.loop.call_soon(answered)
+        bench.run(0.02)
+        bench.loop.remove_reader(one)
+    assert (order, back.is_open) == (["again", "end"], False)
