@@ -23,11 +23,13 @@ from engine.types import Durability
 
 
 class RouterPut(NamedTuple):
-    """The answer to a PUT of a router."""
+    """The answer to a PUT of a router: all of it, for its topics may be gone before it is given."""
 
-    router: Router
-    created: bool
+    router: str
+    source: str
+    dest: str
     spec: RouterSpec
+    created: bool
 
 
 def apply_copies(slot: Slot, router: Router, items: list[Item], to: int, ts: int, *, logged: bool = True) -> None:
@@ -100,29 +102,21 @@ class StagedForward(StagedElsewhere):
 class StagedRouter(Staged):
     """A router that will be there, or have another definition."""
 
-    __slots__ = ("_created", "_router", "_spec")
+    __slots__ = ("_put", "_router")
 
-    def __init__(
-        self,
-        slot: Slot,
-        ticket: Ticket[RouterPut],
-        router: Router,
-        spec: RouterSpec,
-        created: bool,
-    ) -> None:
+    def __init__(self, slot: Slot, ticket: Ticket[RouterPut], router: Router, put: RouterPut) -> None:
         super().__init__(slot, ticket)
         self._router = router
-        self._spec = spec
-        self._created = created
+        self._put = put
 
     def apply(self, catalog: Catalog, now_ms: int) -> RouterPut:
         router = self._router
-        router.spec = self._spec
+        router.spec = self._put.spec
         router.active = True
         source = catalog.by_id.get(router.source)
         if source is not None and source.outlets is not None:
             source.outlets.note()
-        return RouterPut(router, self._created, self._spec)
+        return self._put
 
 
 class StagedRouterDrop(Staged):

@@ -49,14 +49,14 @@ class RouterState(NamedTuple):
 class _Unchanged(StagedUnchanged):
     """The answer to a PUT of a router that changes nothing."""
 
-    __slots__ = ("_router",)
+    __slots__ = ("_put",)
 
-    def __init__(self, slot: Slot, ticket: Ticket[Any], router: Router) -> None:
+    def __init__(self, slot: Slot, ticket: Ticket[Any], put: RouterPut) -> None:
         super().__init__(slot, ticket)
-        self._router = router
+        self._put = put
 
     def apply(self, catalog: Any, now_ms: int) -> Any:
-        return RouterPut(self._router, False, self._router.next_spec)
+        return self._put
 
 
 def check_router_name(name: str) -> str:
@@ -146,8 +146,8 @@ class Routers:
             found.append(state)
         return found, False
 
-    def shown(self, router: Router, spec: RouterSpec | None = None) -> RouterState:
-        """What is shown of a router, with this definition."""
+    def shown(self, router: Router) -> RouterState:
+        """What is shown of a router."""
         by_id = self._core.catalog.by_id
         source, dest = by_id[router.source], by_id[router.dest]
         lag = max(source.topic.head - router.cursor, 0)
@@ -155,7 +155,7 @@ class Routers:
             router.name,
             source.name,
             dest.name,
-            spec or router.spec,
+            router.spec,
             router.forwarded,
             router.cursor,
             lag,
@@ -202,7 +202,7 @@ class Routers:
         core._check_writable(begin.shard, begin)
         core._check_writable(end.shard, end)
         if same and known is not None and known.next_spec == spec:
-            core.commit.add_free(_Unchanged(end, ticket, known))
+            core.commit.add_free(_Unchanged(end, ticket, RouterPut(name, source, dest, spec, False)))
             return True
         return self._stage(ticket, name, begin, end, spec, known)
 
@@ -230,7 +230,8 @@ class Routers:
             core.catalog.last_id = router.number
             self._roster.add(router)
             self._attach(router)
-        core.commit.add(StagedRouter(dest, ticket, router, spec, known is None), end, sync=True)
+        put = RouterPut(name, source.name, dest.name, spec, known is None)
+        core.commit.add(StagedRouter(dest, ticket, router, put), end, sync=True)
         return True
 
     def _drop(self, ticket: Ticket[bool], name: str) -> bool:

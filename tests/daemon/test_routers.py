@@ -175,3 +175,26 @@ def test_caps_are_checked_before_anything_is_made() -> None:
         refused = daemon.ask(request("PUT", "/v0/routers/two", {"source": "c", "dest": "d"}))
         assert refused.json["error"]["detail"] == {"limit": "max_topics", "max": 3}
         assert daemon.ask(request("GET", "/v0/topics/c")).status == 404
+
+
+@pytest.mark.slow
+def test_a_router_whose_source_is_dropped_with_the_same_sync_has_its_answer() -> None:
+    with daemon_process() as daemon:
+        for round_ in range(10):
+            source, dest = f"a{round_}", f"b{round_}"
+            for name in (source, dest):
+                assert daemon.ask(request("PUT", f"/v0/topics/{name}", {"durability": "fsync"})).status == 201
+            router = {"source": source, "dest": dest}
+            asked = (
+                post(f"/v0/topics/{source}", {"records": [{"data": 1}]}),
+                request("PUT", f"/v0/routers/r{round_}", router),
+                request("DELETE", f"/v0/topics/{source}"),
+            )
+            wires = [daemon.wire() for _ in asked]
+            for wire, data in zip(wires, asked, strict=True):
+                wire.send(data)
+            made = [wire.answer() for wire in wires][1]
+            for wire in wires:
+                wire.close()
+            assert made.status == 201
+            assert {name: made.json[name] for name in router} == router

@@ -47,10 +47,10 @@ ROUTER: Final = msgspec.json.Decoder(RouterIn)
 _SPEC: Final = RouterSpec.__struct_fields__
 
 
-def shown(state: RouterState) -> dict[str, Any]:
+def shown(found: RouterState | RouterPut) -> dict[str, Any]:
     """A router's definition."""
-    spec = state.spec
-    definition = {"source": state.source, "dest": state.dest, **msgspec.structs.asdict(spec)}
+    spec = found.spec
+    definition = {"source": found.source, "dest": found.dest, **msgspec.structs.asdict(spec)}
     definition["filter"] = filter_shown(spec.filter)
     return definition
 
@@ -70,9 +70,8 @@ def state_shown(state: RouterState) -> dict[str, Any]:
 class PutRouterExchange(Exchange):
     """A router on its way to the disk."""
 
-    __slots__ = ("daemon", "warnings")
+    __slots__ = ("warnings",)
 
-    daemon: Daemon
     warnings: list[str]
 
     def answered(self, ticket: Ticket[RouterPut]) -> None:
@@ -83,9 +82,9 @@ class PutRouterExchange(Exchange):
             return
         put = ticket.value()
         answer: dict[str, Any] = {
-            "router": put.router.name,
+            "router": put.router,
             "created": put.created,
-            **shown(self.daemon.engine.routers.shown(put.router, put.spec)),
+            **shown(put),
             "performance": {"fsync_ms": ticket.sync_ns / 1e6},
         }
         self.finish(json_answer(self.head, 201 if put.created else 200, answer, self.warnings, self.started_ns))
@@ -106,7 +105,7 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     _check_known(daemon, head)
     ticket = daemon.engine.routers.put(head.param, read.source, read.dest, RouterSpec(**said), said)
     exchange = PutRouterExchange(connection, head, started_ns)
-    exchange.daemon, exchange.warnings = daemon, warnings
+    exchange.warnings = warnings
     daemon.follow(ticket, exchange.answered)
 
 
