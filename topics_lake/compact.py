@@ -18,7 +18,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from engine.export.decode import gathered
 from topics_lake.errors import LakeError
 from topics_lake.exchange import exchange
-from topics_lake.files import FORMATS, FileMade, FileWriter, digest_of, sync_dir
+from topics_lake.files import FORMATS, FileMade, FileWriter, digest_of, parquet_batches, sync_dir
 from topics_lake.gaps import mend_gaps
 from topics_lake.lake import BATCH_FILE, Batch, Lake, batch_dir, put, topic_dir
 
@@ -225,7 +225,7 @@ def _joined(sources: list[tuple[str, int]], target: str, name: str, kind: Batch,
     writer = FileWriter(target, form, plan.compression, schema, raw=not kind.transformed)
     try:
         if form == "parquet":
-            for batch in gathered(_batches([path for path, _ in sources])):
+            for batch in gathered(batch for path, _ in sources for batch in parquet_batches(path)):
                 writer.write(batch)
         else:
             # Text stays the bytes that it is.
@@ -236,9 +236,3 @@ def _joined(sources: list[tuple[str, int]], target: str, name: str, kind: Batch,
         writer.abandon()
         raise
     return writer.made(name)
-
-
-def _batches(paths: list[str]) -> Iterator[Any]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches()

@@ -191,8 +191,7 @@ def _as_lines(part: Any) -> bytes:
 def read_rows(path: str, format_: str) -> Iterator[Any]:
     """The rows of a file, as batches with at least `seq` and `data` (binary)."""
     if format_ == "parquet":
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(columns=["seq", "data"])
+        yield from parquet_batches(path, ["seq", "data"])
         return
     types = {"seq": pa.int64(), "data": pa.string()}
     if format_ == "csv":
@@ -206,6 +205,14 @@ def read_rows(path: str, format_: str) -> Iterator[Any]:
             columns = [pa.array([row["seq"] for row in rows], pa.int64())]
             columns.append(pa.array([row["data"].encode() for row in rows], pa.binary()))
             yield pa.RecordBatch.from_arrays(columns, names=["seq", "data"])
+
+
+def parquet_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """The rows of a file of Parquet, in batches that no two row groups share: left to itself pyarrow fills a batch with
+    65,536 rows, however long they are."""
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            yield from file.iter_batches(row_groups=[number], columns=columns)
 
 
 def csv_batches(path: str, types: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Any]:

@@ -23,10 +23,12 @@ pandas = extra("pandas", "spark")
 
 import pyarrow.parquet as pq  # noqa: E402 # pyarrow may be missing
 
+from engine.export.decode import BATCH_BYTES  # noqa: E402 # pyarrow may be missing
 from tests.lake.making import LONG, export, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake import exchange as exchanging  # noqa: E402 # pyarrow may be missing
 from topics_lake.compact import Compacted, Plan, compact  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
+from topics_lake.files import read_rows  # noqa: E402 # pyarrow may be missing
 from topics_lake.lake import BATCH_FILE, Lake  # noqa: E402 # pyarrow may be missing
 from topics_lake.verify import verify  # noqa: E402 # pyarrow may be missing
 
@@ -124,6 +126,20 @@ def test_text_is_joined_byte_for_byte(tmp_path: Path, form: str) -> None:
     assert joined(lake).files == 1
     assert [data for _, _, data in plain(lake, form)] == values * 3
     assert wrong(lake) == []
+
+
+def test_a_joined_file_of_long_records_is_read_in_batches_of_bounded_size(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with Engine(str(tmp_path / "store")) as log:
+        for _ in range(3):
+            log.write("t", ["x" * 1_000_000] * 20)
+            export(log, tmp_path / "store", lake, ["t"])
+    assert joined(lake).files == 1
+    (part,) = (lake / "topic=t").rglob("*.parquet")
+    sizes = [batch.nbytes for batch in read_rows(str(part), "parquet")]
+    assert sum(sizes) > 60_000_000
+    assert max(sizes) <= BATCH_BYTES + 1_000_100
+    assert (len(plain(lake)), wrong(lake)) == (60, [])
 
 
 def test_epochs_and_forms_are_not_mixed(tmp_path: Path) -> None:
