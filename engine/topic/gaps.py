@@ -55,11 +55,6 @@ class Gaps:
     def __iter__(self) -> Iterator[Gap]:
         return iter(self._gaps)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Gaps) and self._gaps == other._gaps
-
-    __hash__ = None  # type: ignore[assignment]  # a mutable value: the sanctioned way to say that it has no hash
-
     def add(self, first: int, last: int, reason: Reason) -> None:
         """Add a range that may overlap what is known; where it does the first reason that was known stays."""
         gaps = self._gaps
