@@ -59,6 +59,14 @@ def test_waiting_lifts_to_the_next_band_behind_who_is_there() -> None:
     assert [ready.take(1.0) for _ in range(2)] == ["young", "old"]
 
 
+def test_who_goes_on_waiting_is_lifted_again() -> None:
+    ready: Ready[str] = Ready()
+    ready.add("old", 0, 0.0)
+    ready.add("middle", 250, 5.4)
+    ready.add("high", 500, 5.4)
+    assert [ready.take(5.5) for _ in range(3)] == ["high", "old", "middle"]
+
+
 def test_a_thousand_points_is_all_that_waiting_gives() -> None:
     ready: Ready[str] = Ready()
     ready.add("x", -1000, 0.0)

@@ -189,6 +189,15 @@ def test_a_claim_ends_before_the_job_that_no_longer_fits_but_gives_one_always() 
     assert host.seqs(5, max_bytes=29) == [2, 3]
 
 
+@pytest.mark.parametrize("match", [None, Match("Eq", "a")])
+def test_a_job_that_fits_to_the_byte_is_given(match: Match | None) -> None:
+    host = Host()
+    host.write(5, "a")
+    size = host.records.size(1)
+    assert host.seqs(5, max_bytes=2 * size, match=match) == [1, 2]
+    assert host.seqs(5, max_bytes=3 * size - 1, match=match) == [3, 4]
+
+
 def test_a_claim_with_a_tag_filter_takes_only_what_passes_it() -> None:
     host = Host()
     for tag in ("a", "b", None, "ab", "b"):

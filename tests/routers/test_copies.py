@@ -10,6 +10,7 @@ from engine.commands import Batch
 from engine.formats.forward import Range
 from engine.fragment import payload_bytes, render
 from engine.routers.copies import Missing, Record, Run, carried, carry, copies, cut, gather, missed, take
+from engine.routers.hops import Hops
 from engine.topic.state import Topic
 from engine.types import Match, Reason, TopicConfig
 
@@ -117,6 +118,23 @@ def test_losses_in_front_are_counted_and_deletions_are_not() -> None:
     topic.apply_delete([(6, 8)], 1010)
     stretch = take(topic, None, 5, 2000, **ALL)
     assert (stretch.lost, stretch.records[0].seq) == (0, 9)
+
+
+def test_of_losses_among_copies_only_those_are_counted_that_may_be_forwarded_again() -> None:
+    topic, hops = a_topic(cap_records=10), Hops([(3, 7, 2)])
+    stretch = take(topic, hops, 0, 2000, **ALL)
+    assert (stretch.lost, stretch.lost_hops, stretch.records[0].seq) == (5, 2, 6)
+    stretch = take(topic, hops, 0, 2000, **{**ALL, "hops_max": 1})
+    assert (stretch.lost, stretch.lost_hops, stretch.records[0].seq) == (2, 0, 8)
+
+
+def test_a_loss_at_the_very_end_is_left_to_the_pass_that_counts_it() -> None:
+    topic = a_topic()
+    topic.apply_gap(15, 15, Reason.CRASH)
+    stretch = take(topic, None, 0, 2000, **ALL)
+    assert (stretch.to, stretch.lost, len(stretch.records)) == (14, 0, 14)
+    stretch = take(topic, None, 14, 2000, **ALL)
+    assert (stretch.to, stretch.lost, stretch.records) == (15, 1, [])
 
 
 def test_filters_hops_and_bounds() -> None:

@@ -112,6 +112,7 @@ def test_max_bytes_bounds_a_page_but_one_record_is_always_given() -> None:
     assert page(made, max_bytes=1).count == 1
     assert page(made, max_bytes=3 * size).count == 3
     assert page(made, max_bytes=3 * size - 1).count == 2
+    assert page(made, max_bytes=9 * size).count == 9
     assert page(made, max_bytes=10 * size + 1).count == 10  # the tenth seq has two digits
 
 
