@@ -17,6 +17,7 @@ import msgspec
 
 from engine.fs import REFUSED, Fs, OpenMode, Space
 from engine.tools.readonly import NoWrites
+from engine.topic.rangeset import RangeSet
 
 BLOCK: Final = 4096
 """What the kernel reads at once, and so the least that a bad sector takes with it."""
@@ -41,8 +42,10 @@ class Readable(NoWrites):
     def __init__(self, fs: Fs) -> None:
         self._fs = fs
         self._paths: dict[int, str] = {}
-        self._bad: dict[str, dict[int, str]] = {}
-        """By path: blocks that are refused, and why."""
+        self._bad: dict[str, RangeSet] = {}
+        """By path: blocks that are refused."""
+        self._whys: dict[str, str] = {}
+        """By path: what the disk said last."""
         self._closed: dict[str, str] = {}
         """Files and directories that do not open, and why."""
         self.misses_names = False
@@ -53,14 +56,9 @@ class Readable(NoWrites):
         for path in sorted({*self._bad, *self._closed}):
             if path in self._closed:
                 yield Unread(path=path, why=self._closed[path])
-            blocks = self._bad.get(path, {})
-            for block, why in sorted(blocks.items()):
-                if block - 1 in blocks:
-                    continue
-                end = block + 1
-                while end in blocks:
-                    end += 1
-                yield Unread(path=path, offset=block * BLOCK, length=(end - block) * BLOCK, why=why)
+            for first, last in self._bad.get(path, ()):
+                length = (last + 1 - first) * BLOCK
+                yield Unread(path=path, offset=first * BLOCK, length=length, why=self._whys[path])
 
     def open(self, path: str, mode: OpenMode) -> int:
         if path not in self._closed:
@@ -81,8 +79,8 @@ class Readable(NoWrites):
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         if handle == _EMPTY:
             return b""
-        bad = self._bad.get(self._paths[handle], {})
-        if not any(offset < (block + 1) * BLOCK and block * BLOCK < offset + length for block in bad):
+        bad = self._bad.get(self._paths[handle])
+        if bad is None or not bad.between(offset // BLOCK, (offset + length - 1) // BLOCK):
             try:
                 return self._fs.pread(handle, length, offset)
             except OSError as error:
@@ -93,7 +91,8 @@ class Readable(NoWrites):
 
     def _blocks(self, handle: int, at: int, end: int) -> Iterator[bytes]:
         """Bytes of a file, block by block."""
-        bad = self._bad.setdefault(self._paths[handle], {})
+        path = self._paths[handle]
+        bad = self._bad.setdefault(path, RangeSet())
         while at < end:
             block = at // BLOCK
             stop = min((block + 1) * BLOCK, end)
@@ -101,7 +100,8 @@ class Readable(NoWrites):
                 try:
                     yield self._fs.pread(handle, stop - at, at)
                 except OSError as error:
-                    bad[block] = _why(error)
+                    self._whys[path] = _why(error)
+                    bad.add(block, block)
             if block in bad:
                 yield _FILL[: stop - at]
             at = stop

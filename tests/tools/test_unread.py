@@ -150,6 +150,21 @@ def test_a_log_file_that_cannot_be_read_from_its_beginning_is_no_end_of_the_one_
     assert max(one.last for one in report.lost) >= head
 
 
+def test_a_file_that_is_refused_whole_is_asked_for_block_by_block_once_and_told_in_one_line() -> None:
+    blocks = 5_000
+    disk = BadDisk({"x": bytes(blocks * BLOCK + 10)}, "boot-1", {"x": (0, FOR_EVER)})
+    view = Readable(disk)
+    handle = view.open("x", OpenMode.READ)
+    for _ in range(2):
+        for at in range(0, blocks * BLOCK, 16 * BLOCK):
+            assert set(view.pread(handle, 16 * BLOCK, at)) == {255}
+    assert view.pread(handle, BLOCK, blocks * BLOCK) == b"\xff" * 10
+    assert view.pread(handle, 0, 0) == b""
+    [one] = view.unread()
+    assert (one.offset, one.length) == (0, (blocks + 1) * BLOCK)
+    assert disk.asked <= blocks + blocks / 16 + 3
+
+
 def test_one_snapshot_that_is_refused_costs_nothing_and_both_cost_what_two_bad_ones_cost(made: Made) -> None:
     report, saved, _ = recovered(made, {SNAP2: (0, FOR_EVER)})
     assert report.complete
