@@ -4,6 +4,7 @@
     2  when that refuses         every log file by itself, so that all of the damage is listed and not only its first
     3  otherwise                 log files that a start passes over; segments to their last payload byte
     4  what nothing names        leftovers and strays
+    5  what the disk refuses     each place, once everything else was read around it (engine.tools.unreadable)
 
 Findings are given out as they are found. Nothing is written; the file system that this is given refuses all writes.
 """
@@ -22,7 +23,7 @@ from engine.errors import StoreDamaged, StoreError, StoreIOError
 from engine.formats.manifest import MANIFEST_PATH, STORE_PATH, BadMeta, Manifest, StoreInfo
 from engine.fs import Fs, OpenMode
 from engine.limits import EngineSettings, OnCorruption
-from engine.segment.tiers import here
+from engine.segment.tiers import TieredFs, here
 from engine.store.init import Missing, read_meta
 from engine.store.recovery import OpenedStore, open_store
 from engine.store.snapshots import Restorable
@@ -33,11 +34,12 @@ from engine.tools.finding import Finding, FindingId, Severity
 from engine.tools.history import History
 from engine.tools.log_file import SAVE, LogScan
 from engine.tools.patched import Patched, outlived, patch
+from engine.tools.unreadable import Readable, Unread
 from engine.topic.rangeset import RangeSet
 from engine.wal.chain import TMP_SUFFIX, WAL_DIR, LogFile, owners, parse_log_name, parse_shard_dir, pieces, shard_dir
 
 _OFFSET: Final = re.compile(r"offset (\d+)")
-_FILE: Final = re.compile(r"(STORE|LOCK|meta/\S+?|(?:wal|topics|exports)/\S+?)(?:[:,;]? |$)")
+_FILE: Final = re.compile(r"(STORE|LOCK|meta/\S+?|(?:wal|topics|exports)/\S+?)(?:'?[:,;]? |'?$)")
 
 
 LOSSES_SAID: Final = 8
@@ -82,7 +84,10 @@ class Fsck:
         self.summary = Summary()
         self.replay: Replay | None = None
         """The topics as a start would have them; None when it would refuse."""
-        self._fs = fs
+        self._start_fs = here(fs)
+        """As a start has it."""
+        self._readable = Readable(self._start_fs)
+        self._fs: Fs = TieredFs(self._readable, fs.tier) if isinstance(fs, TieredFs) else self._readable
         self._clock = clock
         self._settings = settings if settings is not None else EngineSettings()
         self._found = found
@@ -107,6 +112,8 @@ class Fsck:
             if opened is not None:
                 opened.close()
         self._strays()
+        for place in self._readable.unread():
+            self._say(_refused(place))
         return self.summary
 
     def _say(self, finding: Finding) -> None:
@@ -125,7 +132,7 @@ class Fsck:
         """Open and replay as a start would; None when it would refuse."""
         opened: OpenedStore | None = None
         try:
-            opened = open_store(here(self._fs), self._clock, self._settings, make=False)
+            opened = open_store(self._start_fs, self._clock, self._settings, make=False)
             start = opened.start
             self._lost = 0 if start.begin is None else len(start.begin.lost)
             self._gone = _gone(start.begin)
@@ -396,12 +403,19 @@ def _tail(cut: Cut) -> Finding:
 
 
 def _unreadable(path: str, error: OSError) -> Finding:
+    return _refused(Unread(path=path, why=error.strerror or str(error)))
+
+
+def _refused(place: Unread) -> Finding:
+    """What the disk refuses, and that nobody knows what stood there."""
+    part = "it cannot be read" if place.length < 0 else f"{place.length} bytes cannot be read"
     return Finding(
         severity=Severity.DAMAGE,
         id=FindingId.UNREADABLE,
-        file=path,
-        what=f"it cannot be read: {error.strerror or error}",
-        next_step="look at the disk (dmesg), and copy what can be read before anything else",
+        file=place.path,
+        offset=None if place.length < 0 else place.offset,
+        what=f"{part}: {place.why}",
+        next_step="look at the disk (dmesg); `topics recover DIR --to NEW` saves everything else",
     )
 
 

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from engine.errors import StoreDamaged
+from engine.core import Inspection
+from engine.errors import StoreDamaged, StoreIOError
 from engine.fs import OpenMode
 from engine.limits import KIB
+from engine.tools.finding import Finding, FindingId, Severity
+from engine.tools.fsck import Fsck
 from engine.tools.pinning import pin_stopped
 from engine.tools.recover import Recovery, Report
 from engine.tools.unreadable import BLOCK, Readable
@@ -97,6 +100,37 @@ def test_whatever_does_not_open_the_rest_is_saved_and_the_loss_told(made: Made) 
         told(made, report, saved)
         assert report.unread == [] or [(one.path, one.length) for one in report.unread] == [(path, -1)]
         assert report.untold or content is not None or not report.unread, "which files it had nobody knows"
+
+
+def looked_at(
+    made: Made, bad: Mapping[str, tuple[int, int]], closed: Sequence[str] = ()
+) -> tuple[str, list[Finding], int]:
+    """The verdict of fsck and its findings, and how often the disk refused."""
+    disk, found = BadDisk(made.tree, "boot-1", bad, closed), list[Finding]()
+    verdict = Fsck(disk, made.clock, found.append, lambda *_: None, made.settings).run().verdict
+    return verdict, [one for one in found if one.severity is Severity.DAMAGE], disk.asked
+
+
+def starts(made: Made, bad: Mapping[str, tuple[int, int]], closed: Sequence[str] = ()) -> str:
+    try:
+        inspection = Inspection(BadDisk(made.tree, "boot-1", bad, closed), made.clock, made.settings)
+    except StoreIOError:
+        return "refuse"
+    inspection.close()
+    return "start"
+
+
+def test_fsck_names_every_place_that_is_refused_and_says_what_a_start_would_do(made: Made) -> None:
+    for path, at in places(made):
+        bad = {path: (at + 100, at + 101)}
+        verdict, damage, asked = looked_at(made, bad)
+        named = [(one.file, one.offset) for one in damage if one.id is FindingId.UNREADABLE and one.offset is not None]
+        assert named == ([(path, at)] if asked else [])
+        assert verdict == starts(made, bad)
+    for path in made.tree:
+        verdict, damage, _ = looked_at(made, {}, [path])
+        assert verdict == starts(made, {}, [path])
+        assert {one.file for one in damage if one.id is FindingId.UNREADABLE} <= {path, ""}
 
 
 def test_a_bad_sector_of_a_segment_costs_the_records_that_lie_in_it() -> None:
