@@ -52,7 +52,10 @@ TAKING_BYTES_MAX: Final = 1024 * 1024
 them, a megabyte or two of each. And the memory of one that is sent serves for the next, so the kernel has less to do.
 """
 TAKEN_WITHIN_S: Final = 0.01
-"""Who has not taken an answer after this is slow, and keeps nobody waiting."""
+"""Who has not taken an answer after this is slow, and keeps nobody waiting. It is half of that after one that has taken
+nothing, a third after two…"""
+IDLE_MAX: Final = 15
+"""…and a sixteenth from so many on: there are clients that never take what they ask for."""
 LOOK_AGAIN_S: Final = 0.002
 """When it is looked at again who has taken something, though nobody has taken all."""
 LARGE_BYTES: Final = 64 * 1024
@@ -190,6 +193,24 @@ class _Read:
         self.job.run(fs)
 
 
+class _Taker:
+    """Who got a large answer."""
+
+    __slots__ = ("at_s", "first", "whose")
+
+    def __init__(self, whose: Requester, at_s: float) -> None:
+        self.whose = whose
+        self.at_s = at_s
+        self.first = 0
+        """What of it waited at the first look, or 0."""
+
+    def look(self) -> int:
+        """What of it waits to be taken, or −1 if nobody is there to take it."""
+        left = self.whose.unsent() if self.whose.descriptor() >= 0 else -1
+        self.first = self.first or max(left, 0)
+        return left
+
+
 class Readers:
     """The reads that are on their way."""
 
@@ -216,8 +237,10 @@ class Readers:
         """Until when the line rests, for others take what they got."""
         self._built_bytes = 0
         """What large answers brought since the last look at the sockets."""
-        self._taking: list[tuple[Requester, float]] = []
-        """Who got a large answer of late, and when."""
+        self._taking: list[_Taker] = []
+        """Who got a large answer of late."""
+        self._idle = 0
+        """How many of them have taken nothing in time, halved by each that has taken all."""
 
     def __len__(self) -> int:
         """How many reads are on their way."""
@@ -242,13 +265,19 @@ class Readers:
 
     def _is_crowded(self) -> bool:
         """Whether as much as may be is on its way to readers that take it as it comes."""
-        since_s = self.daemon.loop.time() - TAKEN_WITHIN_S
-        self._taking = [
-            (whose, at_s)
-            for whose, at_s in self._taking
-            if at_s > since_s and whose.descriptor() >= 0 and whose.unsent()
-        ]
-        return sum(whose.unsent() for whose, _ in self._taking) > TAKING_BYTES_MAX
+        since_s = self.daemon.loop.time() - TAKEN_WITHIN_S / (1 + self._idle)
+        waiting, waits_for = 0, []
+        for taker in self._taking:
+            left = taker.look()
+            if left > 0 and taker.at_s > since_s:
+                waiting += left
+                waits_for.append(taker)
+            elif left > 0:
+                self._idle = min(self._idle + (left == taker.first), IDLE_MAX)
+            elif not left and taker.first:
+                self._idle //= 2
+        self._taking = waits_for
+        return waiting > TAKING_BYTES_MAX
 
     def takes_turns(self, requests: Iterable[tuple[str, PageRequest]]) -> bool:
         """Whether pages wait for their turn: others come before what is large, and together they are."""
@@ -269,7 +298,7 @@ class Readers:
             if not self._built_bytes:
                 self.daemon.loop.call_soon(self._look)
             self._built_bytes += cost
-            self._taking.append((whose, self.daemon.loop.time()))
+            self._taking.append(_Taker(whose, self.daemon.loop.time()))
 
     def taken(self) -> None:
         """Somebody has taken an answer to its end, or never will: whoever waited for that may go on."""

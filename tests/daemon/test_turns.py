@@ -171,3 +171,27 @@ def test_who_is_slow_or_gone_keeps_nobody_waiting(line: Line, gone: bool) -> Non
     assert line.round() == (["a"] if gone else [])
     line.now_s += 2 * TAKEN_WITHIN_S
     assert line.round() == ([] if gone else ["a"])
+
+
+def waited_s(line: Line, take: str) -> float:
+    """How long the next one waits for somebody who takes all, some, or nothing of a large answer."""
+    began_s, left = line.now_s, [2 * TAKING_BYTES_MAX]
+    taker = SimpleNamespace(descriptor=lambda: 0, unsent=lambda: left[0])
+    line.readers.built(cast(Any, taker), bytes(TAKING_BYTES_MAX), 0)
+    line.asks("a")
+    while not line.round():
+        line.now_s += TAKEN_WITHIN_S / 100
+        left[0] -= take == "some"
+        if take == "all" and line.now_s > began_s + TAKEN_WITHIN_S / 40:
+            left[0] = 0
+    return line.now_s - began_s
+
+
+def test_those_who_take_nothing_are_waited_for_less_and_less_and_who_takes_all_makes_up_for_it(line: Line) -> None:
+    assert waited_s(line, "some") == pytest.approx(TAKEN_WITHIN_S, rel=0.1)
+    waits = [waited_s(line, "nothing") for _ in range(20)]
+    assert waits[0] == pytest.approx(TAKEN_WITHIN_S, rel=0.1)
+    assert sum(waits) < 5 * TAKEN_WITHIN_S
+    for _ in range(5):
+        waited_s(line, "all")
+    assert waited_s(line, "some") == pytest.approx(TAKEN_WITHIN_S, rel=0.1)
