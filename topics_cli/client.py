@@ -371,7 +371,7 @@ _EXITS = {401: exits.NOT_ALLOWED, 403: exits.NOT_ALLOWED, 429: exits.TRY_AGAIN, 
 _CODE_HINTS = {
     "topic_full": "raise its caps (topics set), delete records, or let it evict: topics set T discard=old",
     "disk_full": "free space on the daemon's disk; reading and deleting still work, writing resumes by itself",
-    "topic_exists_incompatible": "the type of a topic never changes: use another name",
+    "topic_exists_incompatible": "take another name, or drop what has this one",
     "topic_moved": "say where it is now: --url or --socket of that daemon",
     "router_cycle": "with --allow-cycle each record goes round once",
     "not_a_queue": "a queue is made by: topics create NAME --type queue",

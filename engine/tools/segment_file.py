@@ -32,6 +32,7 @@ from engine.tools.readonly import ReadOnlyFs
 from engine.tools.segment_check import MENDS, ROWS_AT_ONCE, check_segment, damage_at, data_check, within
 
 _READ: Final = 1 << 20
+_FOREIGN_STEP: Final = "nothing in it was read: put the right file in its place, or look with the version that wrote it"
 _KINDS: Final = {
     FileKind.WAL: "log file: use wal-inspect",
     FileKind.SEGMENT_DATA: "segment data",
@@ -85,6 +86,8 @@ class FileLook:
         return FileReport(file=self.label, facts=self.facts, findings=self.findings, spans=self.spans)
 
     def _say(self, kind: FindingId, what: str, **more: Any) -> None:
+        if kind is FindingId.FOREIGN:
+            more["next_step"] = _FOREIGN_STEP
         self.findings.append(damage_at(kind, self.label, what, **more))
 
     def _begin(self, header: FileHeader | None) -> None:

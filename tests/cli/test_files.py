@@ -105,6 +105,10 @@ def test_what_is_no_store_and_no_file_is_refused(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"not ours" * 1000)
     assert run("wal-inspect", str(foreign)).returncode == 4
+    looked = run("segment-inspect", str(foreign))
+    assert looked.returncode == 4
+    assert b"put the right file in its place" in looked.stdout
+    assert b"readers" not in looked.stdout, "nothing says that it is of a store"
     (tmp_path / "empty").write_bytes(b"")
     assert run("wal-inspect", str(tmp_path / "empty")).returncode == 4
 

@@ -24,7 +24,8 @@ def test_a_router_copies_what_it_is_told_to(shared: Daemon, topic: str) -> None:
     shared.ok("write", topic, "--tag", "old", "before")
     words = ["router", "create", name, "--source", topic, "--dest", dest, "--tag", "o*", "--start", "earliest"]
     assert shared.ok(*words) == f"{name}\tcreated\n".encode()
-    assert shared.ok(*words) == f"{name}\tchanged\n".encode()
+    assert shared.ok(*words) == f"{name}\texists\n".encode()
+    assert shared.ok(*words, "--preserve-tag", "false") == f"{name}\tchanged\n".encode()
     assert shared.run(*words, "--must-be-new").returncode == 1
     shared.ok("write", topic, "--tag", "other", "after")
     shared.ok("write", topic, "--tag", "no", "never")
@@ -49,6 +50,9 @@ def test_what_cannot_be_is_said(shared: Daemon, topic: str) -> None:
     assert shared.run("router", "set", there, "--source", topic, "--dest", "x").returncode == 1
     assert shared.run("router", "info", there).returncode == 1
     shared.ok("router", "create", there, "--source", f"{topic}-a", "--dest", f"{topic}-b")
+    elsewhere = shared.run("router", "create", there, "--source", f"{topic}-a", "--dest", f"{topic}-c")
+    assert (elsewhere.returncode, b"topic_exists_incompatible" in elsewhere.stderr) == (1, True)
+    assert b"drop what has this one" in elsewhere.stderr, "and nothing of a topic's type"
     cycle = shared.run("router", "create", back, "--source", f"{topic}-b", "--dest", f"{topic}-a")
     assert (cycle.returncode, b"router_cycle" in cycle.stderr) == (1, True)
     shared.ok("router", "create", back, "--source", f"{topic}-b", "--dest", f"{topic}-a", "--allow-cycle", "true")

@@ -66,9 +66,10 @@ def router(session: Session, values: dict[str, Any]) -> int:
     if action == "create" and there is not None and values["must_be_new"]:
         raise Failure(f"router {name} exists", "router_exists", "drop it first, or leave --must-be-new out")
     definition = _definition(values, there or {})
+    same = there is not None and all(there.get(key) == value for key, value in definition.items())
     if values["dry_run"]:
-        change = "created" if there is None else "changed"
-        session.out.line(f"{name}\twould be {change}: {definition['source']} to {definition['dest']}")
+        would = "stays as it is" if same else f"would be {'created' if there is None else 'changed'}"
+        session.out.line(f"{name}\t{would}: {definition['source']} to {definition['dest']}")
         return exits.DONE
     body = json.dumps(definition).encode()
     answer = session.client.call(session.client.request("PUT", target, body)).body
@@ -76,7 +77,8 @@ def router(session: Session, values: dict[str, Any]) -> int:
     if session.out.form in API_FORMS:
         session.out.document(answer)
     else:
-        session.out.line(f"{name}\t{'created' if json.loads(answer)['created'] else 'changed'}")
+        made = "exists" if same and values["action"] == "create" else "changed"
+        session.out.line(f"{name}\t{'created' if json.loads(answer)['created'] else made}")
     return exits.DONE
 
 
