@@ -35,6 +35,8 @@ IDLE_S = 0.01
 """Silence of the source after which a batch goes out, full or not."""
 AGE_S = 0.03
 """Longest time that a record waits for company."""
+DRAW_S = 0.2
+"""How often the progress line is drawn: a batch may take a few milliseconds."""
 GRACE_S = 1.0
 """How long a batch in flight may take after a signal."""
 BAD_SHOWN_MAX = 20
@@ -118,6 +120,7 @@ class Pump:
         self._sent: Batch | None = None
         self._send_at = 0.0
         self._begun = time.monotonic()
+        self._drawn_at = 0.0
         self.written = 0
         self.refused = 0
         self.done_to = ""
@@ -377,9 +380,11 @@ class Pump:
         talk, intake = self._client.talk, self._intake
         if not talk.is_live or intake is None or not intake.size:
             return
-        took_s = time.monotonic() - self._begun
-        if took_s < 0.5:
+        now = time.monotonic()
+        took_s = now - self._begun
+        if took_s < 0.5 or now - self._drawn_at < DRAW_S:
             return
+        self._drawn_at = now
         done = min(intake.read_bytes / intake.size, 1.0) or 1e-9
         left_s = int(took_s * (1 - done) / done)
         talk.progress(

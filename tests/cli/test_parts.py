@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from topics_cli.exits import Failure
 from topics_cli.framing import LENGTH, LINE, NULL, Cutter, frame
 from topics_cli.options import read_duration
 from topics_cli.pages import read_json_page, read_page
+from topics_cli.pump import Pump
 from topics_cli.rawjson import NotJson, check, elements, maybe_pick, members, read_pointer
 from topics_cli.render import read_template
 from topics_cli.table import COMMANDS
@@ -125,6 +128,21 @@ def test_times_are_read() -> None:
     assert read_duration("1m") == 60_000
     with pytest.raises(ValueError, match="is not a time"):
         read_time("yesterday", 0)
+
+
+def test_progress_is_not_drawn_anew_for_each_batch() -> None:
+    drawn: list[str] = []
+    talk = SimpleNamespace(is_live=True, progress=drawn.append)
+    intake = SimpleNamespace(size=10, read_bytes=5, source=None)
+    parts: Any = SimpleNamespace(talk=talk), intake, None, SimpleNamespace(key="k"), print
+    pump = Pump(*parts)
+    pump._begun -= 1
+    for _ in range(50):
+        pump._show_progress()
+    assert len(drawn) == 1
+    pump._drawn_at -= 1
+    pump._show_progress()
+    assert len(drawn) == 2
 
 
 def test_templates_are_read() -> None:
