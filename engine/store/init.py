@@ -35,7 +35,7 @@ from engine.formats.manifest import (
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, parse_snapshot_name, parse_tails_name
-from engine.fs import Fs, OpenMode, remedy, replace_file, write_new
+from engine.fs import Fs, OpenMode, create, remedy, replace_file
 from engine.limits import EngineSettings
 from engine.segment.segment import TOPICS_DIR
 from engine.store.verdicts import Stop
@@ -134,10 +134,10 @@ def write_lock(fs: Fs, state: LockState, pid: int, now_ms: int, starts: int, off
     replace_file(fs, LOCK_PATH, encode_meta(info))
 
 
-def begin_lock(fs: Fs, now_ms: int) -> None:
-    """Say durably that the empty directory is taken, before a tool makes anything else in it."""
-    info = LockInfo(boot_id=fs.boot_id(), state=LockState.STOPPED, pid=0, started_ms=now_ms)
-    write_new(fs, LOCK_PATH, (encode_meta(info),))
+def begin_lock(fs: Fs) -> None:
+    """Say durably that the empty directory is taken, before a tool makes anything else in it: LOCK is there, and empty
+    until there is a store."""
+    fs.close(create(fs, LOCK_PATH))
     fs.fsync_dir("")
 
 

@@ -344,7 +344,7 @@ class Recovery:
             self._source, replay, target, self._clock, self._settings, lambda part: self._heard("new store", part)
         )
         report = self.report
-        begin_lock(target, self._clock.wall_ms())
+        begin_lock(target)
         if self._bad or self._strange or self._lines:
             target.mkdir(LOST_DIR)
             target.fsync_dir("")

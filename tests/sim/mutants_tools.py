@@ -103,7 +103,7 @@ def _store_named_before_it_is_whole(patch: Patch) -> None:
 @_mutant("tool-recover@1", "tool-restore@1")
 def _store_made_over_half_of_one(patch: Patch) -> None:
     """What a recovery that was killed had written was taken for an empty directory (found by hand)."""
-    patch.set(recover_module, "begin_lock", lambda fs, now_ms: None)
+    patch.set(recover_module, "begin_lock", lambda fs: None)
     patch.set(init_module, "_remains", lambda fs: iter(()))
 
 
@@ -117,7 +117,7 @@ def _log_that_seems_to_reach_back(patch: Patch) -> None:
 @_mutant("tool-recover@1", "tool-restore@1")
 def _store_made_over_empty_directories(patch: Patch) -> None:
     """Those of a recovery that was killed before its first file were taken for room for a new store (found by hand)."""
-    patch.set(recover_module, "begin_lock", lambda fs, now_ms: None)
+    patch.set(recover_module, "begin_lock", lambda fs: None)
 
 
 @_mutant("tool-recover@1", "tool-restore@1")
