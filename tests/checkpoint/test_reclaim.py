@@ -48,6 +48,24 @@ def test_many_tiny_ones_are_joined_and_few_are_not() -> None:
     assert planned(*tiny) == [[one.first_seq for one in tiny]]
 
 
+def test_small_is_up_to_a_quarter_of_a_full_one_by_records_and_by_bytes() -> None:
+    dead = block(1, 1000, 100)
+    for present, size, joined in ((250, 100, True), (251, 99, False), (250, 101, False)):
+        near = block(1001, present, present, size=size)
+        assert (planned(dead, near) == [[1, 1001]]) == joined, (present, size)
+
+
+def test_a_group_may_be_as_large_as_a_full_segment_and_no_larger() -> None:
+    four = [block(1 + 250 * at, 1000, 250, rows=250, size=100) for at in range(4)]
+    assert planned(*four) == [[1, 251, 501, 751]]
+    four[3] = block(751, 1000, 250, rows=250, size=101)
+    assert planned(*four) == [[1, 251, 501], [751]]
+
+
+def test_one_in_which_nothing_lives_is_not_written_again() -> None:
+    assert planned(block(1, 1000, 0)) == []
+
+
 def test_a_worn_one_is_written_again_whatever_is_alive() -> None:
     assert planned(block(1, 1000, 1000, worn=True)) == [[1]]
 

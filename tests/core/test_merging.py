@@ -175,6 +175,7 @@ def test_a_file_of_another_store_is_not_joined_and_not_tried_again_and_again(mon
     assert world.core.keeper.mover.merges.made == 0
     assert [job.copy.damage for job in tried] == [[]], "it is none of ours to judge, once"
     assert world.core.damage.records == 0
+    assert not any(block.sealing for block in world.core.catalog.visible["t"].topic.tail.blocks), "they are let go of"
 
 
 def test_a_name_that_somebody_has_is_passed_over_and_not_for_ever() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from engine.formats.frame import NO_FRAME
 from engine.fs import OpenMode
 from engine.limits import KIB
@@ -66,8 +68,8 @@ def test_rotation_goes_to_the_first_lsn_of_the_prepared_file() -> None:
     assert shard.append_limit == (4 + 2 - 1) * BLOCKS
 
 
-def test_F08_a_short_write_is_completed_from_any_buffer_on() -> None:
-    buffers = [b"a" * 10, b"b", b"c" * 9000, b"d" * 3000]
+@pytest.mark.parametrize("buffers", [[b"a" * 10, b"b", b"c" * 9000, b"d" * 3000], [b"e" * 12011]])
+def test_F08_a_short_write_is_completed_from_any_buffer_on(buffers: list[bytes]) -> None:
     for effects in range(1, 9):
         disk = FakeDisk()
         Hand(disk, settings(), live=False)
