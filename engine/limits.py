@@ -96,6 +96,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes after which it is sealed."""
     segment_age_ms: int = 3_600_000
     """Age of its newest record at which it is sealed although it is smaller (but not tiny); 0: never."""
+    segment_handles: int = 64
+    """Files of segments that stay open for readers (the daemon: 256). To open one costs a tenth of a page of 1000."""
     stop_checkpoint_bytes: int = 8 * MIB
     """A stop in good order makes a checkpoint if more log than this would have to be read at the next start, or if
     deliveries of jobs were counted in memory only."""

@@ -32,6 +32,8 @@ MINUTE_MS: Final = 60_000
 BATCH_RECORDS_MAX: Final = 65_536
 """A batch must fit well into what may run ahead of the disk (`SYNC_WINDOW`), or it could never be staged."""
 CONNECTIONS_MAX: Final = 1_000_000
+SEGMENT_HANDLES: Final = 256
+"""Files of segments that stay open, two a segment: enough for a million records that were sealed as they came."""
 HOUR_MS: Final = 60 * MINUTE_MS
 
 
@@ -338,6 +340,7 @@ class Config(msgspec.Struct, frozen=True):
     def engine_settings(self) -> EngineSettings:
         """The sizes and intervals of the store."""
         return EngineSettings(
+            segment_handles=SEGMENT_HANDLES,
             wal_shards=self["wal_shards"],
             wal_file_bytes=self["wal_file_bytes"] // 4096 * 4096,
             sync_interval_ms=self["sync_interval_ms"],

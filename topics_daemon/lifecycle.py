@@ -30,7 +30,7 @@ from engine.core import Core
 from engine.errors import StoreError
 from engine.fs import OsFs
 from engine.version import VERSION
-from topics_daemon.config import CONNECTIONS_MAX, Config, Mistakes
+from topics_daemon.config import CONNECTIONS_MAX, SEGMENT_HANDLES, Config, Mistakes
 from topics_daemon.daemon import Daemon, Door
 from topics_daemon.guard import Hosts
 from topics_daemon.http1 import Connection
@@ -46,8 +46,8 @@ from topics_daemon.listen import (
 from topics_daemon.log import Log, describe
 from topics_daemon.supervisor import Notifier, passed_sockets
 
-FDS_RESERVED: Final = 256
-"""Descriptors kept for the log, open segments (64 for readers, and as many for a checkpoint) and the process itself:
+FDS_RESERVED: Final = SEGMENT_HANDLES + 192
+"""Descriptors kept for open segments (and 64 of them for a checkpoint), the log and the process itself:
 connections stop before a file could not be opened (faults.md F24)."""
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """What is there after recovery stays; a request makes a few objects that know each other, so the young generation may

@@ -60,7 +60,7 @@ class Replay:
         self.opened = opened
         self.settings = settings
         self.catalog = Catalog(settings.wal_shards, Cache(settings.cache_bytes, self._load))
-        self.catalog.cache.history.attach(opened.fs, opened.segment_files)
+        self.catalog.cache.history.attach(opened.fs, opened.segment_files, settings.segment_handles)
         self.last_ts = 0
         self.attached_files: set[str] = set()
         """Files that the log names: those of topics that came from another store since the snapshot."""

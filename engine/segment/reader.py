@@ -141,18 +141,19 @@ class SegmentFiles:
         "_elsewhere",
         "_fs",
         "_handles",
-        "_handles_max",
         "_mended",
         "_pairs",
         "_refused",
         "_store_id",
         "_strange",
+        "handles_max",
     )
 
     def __init__(self, fs: Fs, store_id: bytes, handles_max: int = HANDLES_MAX) -> None:
         self._fs = fs
         self._store_id = store_id
-        self._handles_max = handles_max
+        self.handles_max = handles_max
+        """How many files it keeps open."""
         self._handles: dict[str, int] = {}
         """By path, the one opened or looked up longest ago first."""
         self._pairs: dict[Segment, tuple[int, int]] = {}
@@ -345,7 +346,7 @@ class SegmentFiles:
         """A handle of a file, whose header was looked at; None when that would have to wait."""
         handle = self._handles.pop(path, None)
         if handle is None:
-            while len(self._handles) >= self._handles_max:
+            while len(self._handles) >= self.handles_max:
                 self._pairs.clear()
                 self._fs.close(self._handles.pop(next(iter(self._handles))))
             fs = self._fs

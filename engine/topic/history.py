@@ -28,7 +28,7 @@ from engine.formats.segment import SUM_ROWS, minus
 from engine.fragment import digits
 from engine.fs import Fs
 from engine.segment.damaged import DamagedSegment
-from engine.segment.reader import Chunk, Rows, SegmentFiles
+from engine.segment.reader import HANDLES_MAX, Chunk, Rows, SegmentFiles
 from engine.segment.segment import CHUNK_RECORDS, Segment
 from engine.tagset import Needle, TagSet
 from engine.topic.block import WEIGHT_FIXED, Block, Bytes, Lens, counted_between
@@ -225,10 +225,12 @@ class History:
         self._tag_rows: dict[Segment, dict[tuple[bytes, bool], array[int]]] = {}
         self._unlearnt: deque[Block] = deque()
 
-    def attach(self, fs: Fs, opener: Opener) -> None:
-        """Say where the segments are: `opener(fs)` makes what reads them, for one thread."""
+    def attach(self, fs: Fs, opener: Opener, handles_max: int = HANDLES_MAX) -> None:
+        """Say where the segments are: `opener(fs)` makes what reads them, for one thread; that of the topics' owner
+        keeps so many files open."""
         self._opener = opener
         self.files = opener(fs)
+        self.files.handles_max = handles_max
 
     def close(self) -> None:
         """Give file handles back."""

@@ -95,3 +95,17 @@ def test_it_says_how_far_writes_have_run_ahead_unless_checkpoints_fail(monkeypat
     assert keeper.behind > 1.0
     keeper.problem = "the disk is full"
     assert keeper.behind == 0.0
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(3, 3), (64, 4)])
+def test_files_of_segments_stay_open_for_readers_as_the_settings_say(allowed: int, kept: int) -> None:
+    hand = Hand(settings=msgspec.structs.replace(EIGHTS, segment_max_events=64, segment_handles=allowed))
+    hand.create("t")
+    hand.write("t", *range(256))
+    hand.write("t", *range(256, 384))
+    hand.core.keep_done(job := hand.snapshot_job(), outcome(job, hand.fs))
+    again = hand.reopen()
+    before = len(again.disk._handles)
+    for _ in range(2):
+        assert again.read("t") == list(range(384))
+    assert len(again.disk._handles) - before == kept
