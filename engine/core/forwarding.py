@@ -202,13 +202,15 @@ class Forwarding:
         core, topic = self._core, slot.topic
         records_max = max(min(COPIES_MAX // len(behind), RECORDS_MAX), 1)
         chain = ancestors(topic.id, core.catalog.routers.source_of)
-        taken: dict[tuple[int, Match | None, int], Stretch] = {}
+        taken: dict[tuple[int, Match | None, int, int], Stretch] = {}
         chosen: dict[tuple[int, int, int], tuple[Stretch, Chosen]] = {}
         for router in behind:
             dest = core.catalog.by_id[router.dest]
             spec = router.next_spec
             limit = hops_limit(chain, router.dest, spec.allow_cycle)
-            key = (router.tip, spec.filter, limit)
+            # One that waits is tried with a single record, again and again; once that fits the next pass takes more.
+            count = records_max if router.blocked is None else 1
+            key = (router.tip, spec.filter, limit, count)
             stretch = taken.get(key)
             if stretch is None:
                 stretch = taken[key] = take(
@@ -218,7 +220,7 @@ class Forwarding:
                     now,
                     match=spec.filter,
                     hops_max=limit,
-                    records_max=records_max,
+                    records_max=count,
                     bytes_max=BYTES_MAX // len(behind),
                 )
             part, router.blocked = self._fit(dest, router, stretch, now)

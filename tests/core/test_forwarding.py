@@ -175,6 +175,27 @@ def test_a_router_whose_definition_waits_for_the_disk_is_not_tried_until_it_is_t
     assert hand.read("d1") == [1, 2, 3]
 
 
+def test_a_router_that_waits_is_tried_with_one_record_and_takes_all_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hand, _ = fan(0)
+    hand.create("full", cap_records=1, discard=Discard.REJECT)
+    hand.take(hand.core.routers.put("rf", "source", "full", RouterSpec()))
+    hand.write("source", *range(400))
+    route(hand)
+    assert hand.core.routers.get("rf").blocked == "topic_full"
+    taken: list[int] = []
+    monkeypatch.setattr(forwarding, "take", counting(taken))
+    for _ in range(3):
+        hand.pass_ms(forwarding.RETRY_MS)
+        route(hand)
+    assert taken == [1, 1, 1]
+    hand.take(hand.core.put_topic("full", ConfigChanges(cap_records=400)))
+    route(hand)
+    assert hand.read("full") == [*range(400)]
+    assert len(taken) <= 3 + 1 + 400 // forwarding.RECORDS_MAX + 1
+
+
 def test_who_asks_while_passes_are_held_waits_for_them() -> None:
     hand, routers = fan(2)
     hand.write("source", 1)
