@@ -28,8 +28,15 @@ typedef const unsigned char *Text;
 
 static Text skip_space(Text at, Text end)
 {
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) {
+        const uint64_t same = EACH(*at);
         at++;
+        for (uint64_t word; 8 <= end - at; at += 8) { /* a run of the same, of which there may be millions */
+            memcpy(&word, at, 8);
+            if (word != same)
+                break;
+        }
+    }
     return at;
 }
 

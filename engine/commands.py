@@ -6,13 +6,18 @@ and meta only where at least one record has it. Decoding bodies (JSON, NDJSON, l
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from engine.errors import Code, Refused, invalid
 from engine.limits import Limits
 from engine.types import Match
+
+UTF8_BYTES_MAX: Final = 4
+METAS_AT_ONCE: Final = 256
+"""Metas that are looked into in one call, which takes a third of the time of as many: each may have 64 members."""
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Batch(msgspec.Struct, eq=False):
@@ -82,33 +87,45 @@ def _record_too_large(limits: Limits) -> Refused:
 
 
 def _check_metas(batch: Batch, metas: list[bytes | None], limits: Limits) -> None:
-    for data, meta in zip(batch.datas, metas, strict=True):
-        if meta is None:
-            if len(data) > limits.record_bytes:
+    there = [meta for meta in metas if meta is not None]
+    longest = max(map(len, there), default=0)
+    if longest > limits.meta_bytes:
+        raise invalid(f"meta may hold {limits.meta_bytes} bytes", "meta")
+    if longest + max(map(len, batch.datas)) > limits.record_bytes:
+        for data, meta in zip(batch.datas, metas, strict=True):
+            if len(data) + len(meta or b"") > limits.record_bytes:
                 raise _record_too_large(limits)
-            continue
-        if len(meta) > limits.meta_bytes:
-            raise invalid(f"meta may hold {limits.meta_bytes} bytes", "meta")
-        if len(data) + len(meta) > limits.record_bytes:
-            raise _record_too_large(limits)
-        try:
-            members = msgspec.json.decode(meta, type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise invalid("meta must be a JSON object", "meta") from error
-        if len(members) > limits.meta_keys:
+    for first in range(0, len(there), METAS_AT_ONCE):
+        if max(map(len, _objects(there[first : first + METAS_AT_ONCE]))) > limits.meta_keys:
             raise invalid(f"meta may hold {limits.meta_keys} keys", "meta")
 
 
-def _check_texts(texts: list[str | None], field: str, bytes_max: int) -> None:
-    for text in set(texts):
-        if text is None:
-            continue
+def _objects(metas: list[bytes]) -> list[dict[str, msgspec.Raw]]:
+    """The members of each; raises the 400 where one is no object."""
+    lines = b"\n".join(metas)
+    if lines.count(b"\n") == len(metas) - 1:  # none has line breaks of its own
         try:
-            size = len(text.encode())
-        except UnicodeEncodeError as error:
-            raise invalid(f"{field} must be valid UTF-8", field) from error
-        if size > bytes_max:
+            found = _OBJECT.decode_lines(lines)
+            if len(found) == len(metas):
+                return found
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    try:
+        return [_OBJECT.decode(meta) for meta in metas]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise invalid("meta must be a JSON object", "meta") from error
+
+
+def _check_texts(texts: list[str | None], field: str, bytes_max: int) -> None:
+    there = [text for text in texts if text is not None]
+    try:
+        # In UTF-8 a character takes four bytes at most: where that leaves no doubt one look at all of them will do.
+        if UTF8_BYTES_MAX * max(map(len, there), default=0) <= bytes_max:
+            "".join(there).encode()
+        elif max(len(text.encode()) for text in set(there)) > bytes_max:
             raise invalid(f"{field} may hold {bytes_max} bytes", field)
+    except UnicodeEncodeError as error:
+        raise invalid(f"{field} must be valid UTF-8", field) from error
 
 
 class DeleteSelector(msgspec.Struct, frozen=True, kw_only=True):

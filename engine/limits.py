@@ -148,6 +148,9 @@ COLUMN_BYTES: Final = 12
 """Bytes that a frame holds for each record beside its fragment, at most."""
 ROOM_SLACK: Final = 2048
 """Bytes of log space that a command which creates a topic asks for beyond its own frame."""
+ROOM_BYTES_MIN: Final = 4096
+"""A batch that begins with a larger record is rendered only when there is room for it in the log: rendered again when
+there is some, 60 MiB held the loop for 50 ms more. It costs a look at the lengths of all."""
 CURSORS_PER_TOPIC_MAX: Final = 1000
 """Cursors that one topic keeps: each is in every snapshot, and readers that leave never take theirs away."""
 LEASE_MS_MIN: Final = 100

@@ -102,6 +102,8 @@ _HIDDEN: Final = b"\xff\xfe"
 """Stands for `\\u` of a surrogate while msgspec parses; no valid UTF-8 holds it."""
 _BACKSLASH: Final = b"\xff\xfd"
 """Stands for an escaped backslash meanwhile."""
+RUN_LINES: Final = 256
+"""Lines that are decoded in one call; where one of them is at fault each is by itself."""
 ESCAPES_APART_MAX: Final = 32 * 1024
 """Escapes that are told apart one by one (0.5 µs each), which is rarely necessary."""
 
@@ -494,13 +496,13 @@ def decode_ndjson(body: bytes, limits: Limits, first: int = 1) -> list[bytes]:
         if few.count(b"\n") >= most:
             raise too_many_records(most)
     lines = [stripped for line in few.split(b"\n") if (stripped := line.strip(b" \t\r"))]
-    try:
-        values = [bytes(value) for value in _LINES.decode_lines(few)]
-    except (msgspec.MsgspecError, RecursionError):
-        values = []
-    if values != lines:
+    values: list[bytes] = []
+    for at in range(0, len(lines), RUN_LINES):
+        run = lines[at : at + RUN_LINES]
         # Malformed, or not a value a line: find the line that is at fault, or prove that there is none.
-        values = [_line_value(line, number) for number, line in _numbered(body, first)]
+        values += _run_values(run) or [
+            _line_value(line, partial(_number_of, body, first, number)) for number, line in enumerate(run, at)
+        ]
     check_depth(values, limits)
     return values
 
@@ -514,15 +516,28 @@ def _numbered(body: bytes, number: int) -> Iterator[tuple[int, bytes]]:
         yield number, found[0]
 
 
-def _line_value(line: bytes, number: int) -> bytes:
-    line = line.strip(b" \t\r")
+def _number_of(body: bytes, first: int, index: int) -> int:
+    """Which line it is that so many others come before which are not blank."""
+    return next(islice(_numbered(body, first), index, None))[0]
+
+
+def _run_values(run: list[bytes]) -> list[bytes]:
+    """The values of lines, if each is one and all are well-formed; else none."""
+    try:
+        values = [bytes(value) for value in _LINES.decode_lines(b"\n".join(run))]
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+    return values if values == run else []
+
+
+def _line_value(line: bytes, number: Callable[[], int]) -> bytes:
     try:
         return show_hidden(bytes(read_hidden(_LINES.decode, line)))
     except RecursionError as error:
-        raise invalid(f"line {number} nests too deep", "records") from error
+        raise invalid(f"line {number()} nests too deep", "records") from error
     except msgspec.MsgspecError as error:
         text = str(error).removeprefix("JSON is malformed: ")
-        raise invalid(f"line {number} is not JSON: {text}", "records") from error
+        raise invalid(f"line {number()} is not JSON: {text}", "records") from error
 
 
 def decode_text_lines(body: bytes, limits: Limits) -> list[bytes]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SLICE_NS: Final = 1_000_000
 """Time for all of them together between two looks at the sockets; the request that is under way then is finished."""
-ALONE_SLICE_NS: Final = 4_000_000
+ALONE_SLICE_NS: Final = 2_000_000
 """The same while only one connection was heard of lately, which need not pay for others that are not there: each slice
 costs a turn of the engine, and a thread that builds a segment takes the interpreter's lock in between."""
 PACE_MAX: Final = 0.97

@@ -36,12 +36,12 @@ from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
 from engine.errors import Code, Refused, StoreIOError, log_failed, topic_not_found
-from engine.formats.append import encode_append_body
+from engine.formats.append import frame_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import APPEND, FrameType
 from engine.fragment import payload_bytes, render
 from engine.fs import Fs
-from engine.limits import COLUMN_BYTES, ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
+from engine.limits import COLUMN_BYTES, ROOM_BYTES_MIN, ROOM_SLACK, SYNC_WINDOW, EngineSettings, Limits
 from engine.names import check_topic_name
 from engine.store.recovery import OpenedStore, open_store
 from engine.topic.history import NotCached
@@ -187,7 +187,8 @@ class Core(Reads):
         if key is not None:
             check_key_count(self.catalog.keys, self.limits.idempotency_keys, self.now())
         shard = self.catalog.shard_of(self._next_id())
-        if self.wal.shards[shard].want and not self._room(shard, batch.bytes):
+        looks = self.wal.shards[shard].want or len(batch.datas[0]) > ROOM_BYTES_MIN
+        if looks and not self._room(shard, batch.bytes):
             return False
         rendered = render(batch, 1, self.now())
         self._check_fits(new, payload_bytes(rendered, 1, self.now()), None)
@@ -217,7 +218,8 @@ class Core(Reads):
         if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not EPHEMERAL:
             self.commit.books[slot.shard].wanted = True
             return False
-        if shard.want and config.durability is not EPHEMERAL and not self._room(slot.shard, batch.bytes):
+        looks = shard.want or len(batch.datas[0]) > ROOM_BYTES_MIN
+        if looks and config.durability is not EPHEMERAL and not self._room(slot.shard, batch.bytes):
             return False
         rendered = render(batch, first, now)
         size = 0
@@ -233,8 +235,8 @@ class Core(Reads):
             if not self.ephemeral.stage(slot, change, count):
                 return False
         else:
-            flags, body = encode_append_body(key, digest, rendered)
-            if shard.tip_lsn + ((len(body) + 95) & ~7) > shard.append_limit and not self._room(slot.shard, len(body)):
+            flags, body, length = frame_body(key, digest, rendered)
+            if shard.tip_lsn + ((length + 95) & ~7) > shard.append_limit and not self._room(slot.shard, length):
                 return False
             end = self.wal.stage(slot.shard, APPEND, flags, count, slot.topic.id, first, now, body)
             slot.logged = first + count - 1

@@ -140,3 +140,21 @@ def test_a_large_batch_that_waits_for_space_is_not_rendered_each_time_it_is_trie
         assert ticket.value().count == 200 * (number + 1)
         # Not before there is room for the values alone; it was fifty times and more.
         assert len(rendered) <= 8
+
+
+def test_a_batch_of_large_records_is_rendered_only_when_there_is_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = []
+
+    def counting(batch: Batch, first: int, now: int) -> Rendered:
+        rendered.append(len(batch))
+        return render(batch, first, now)
+
+    monkeypatch.setattr("engine.core.core.render", counting)
+    hand = Hand()
+    hand.create("t")
+    ticket = hand.core.append("t", Batch.of([8 * KILOBYTE] * 30))
+    hand.turn()
+    assert not rendered
+    hand.settle()
+    assert ticket.value().count == 30
+    assert len(rendered) == 1

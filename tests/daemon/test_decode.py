@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine.errors import Code, Refused
 from engine.limits import Limits
 from topics_daemon.decode import (
+    RUN_LINES,
     decode,
     decode_ndjson,
     decode_text_lines,
@@ -159,6 +160,15 @@ def test_lines_that_are_not_a_value_each_are_refused(body: bytes) -> None:
 def test_a_bad_line_is_named() -> None:
     with pytest.raises(Refused, match="line 3 "):
         decode_ndjson(b"1\n\nx\n", LIMITS)
+    many = b"1\n\n" * (2 * RUN_LINES)
+    with pytest.raises(Refused, match=f"line {4 * RUN_LINES + 1} is not JSON"):
+        decode_ndjson(many + b"x\n", LIMITS)
+    with pytest.raises(Refused, match="line 109 nests too deep"):
+        decode_ndjson(b"\n" * 99 + many[:14] + b"[" * 100_000 + b"\n" + many, LIMITS)
+    assert (
+        decode_ndjson(many + b'"\\ud800"\n' + many, LIMITS)
+        == [b"1"] * 2 * RUN_LINES + [b'"\\ud800"'] + [b"1"] * 2 * RUN_LINES
+    )
 
 
 @pytest.mark.parametrize(

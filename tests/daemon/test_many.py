@@ -1,4 +1,4 @@
-"""A write to several topics goes in slices: others come in between, and what becomes of it is the same."""
+"""Writes to several topics, and large ones to one, go in slices: what becomes of them is the same."""
 
 from __future__ import annotations
 
@@ -91,3 +91,39 @@ def test_a_stop_waits_for_it() -> None:
             time.sleep(0.0001)
         assert running.stop() == 0
         assert wire.answer().json["ok"] == len(names)
+
+
+LARGE = {"records": [{"data": "x" * 2000}]}
+
+
+def test_a_large_write_in_steps_keeps_its_place_among_others(daemon: DaemonProcess) -> None:
+    name = next(NAMES)
+    path = f"/v0/topics/{name}"
+    sent = [
+        (post(path, LARGE), [1]),
+        (post(path, ONE), [2]),
+        (many(name), [3]),
+        (post(path, LARGE, "Idempotency-Key: k"), [4]),
+        (post(path, {**LARGE, "idempotency_key": "k", "node": None}), [4]),
+        (post(path, "x" * 3000 + "\ny", kind="text/x-lines"), [5, 6]),
+        (post(path, ONE), [7]),
+        (post(f"{path}?return_seqs=false", LARGE), None),
+    ]
+    with daemon.wire() as wire:
+        wire.send(b"".join(text for text, _ in sent))
+        for _, seqs in sent:
+            answer = wire.answer()
+            assert answer.status in (200, 201)
+            assert answer.json.get("topics", {}).get(name, answer.json).get("seqs") == seqs
+
+
+def test_a_large_write_that_is_refused_costs_its_answer_alone(daemon: DaemonProcess) -> None:
+    path = f"/v0/topics/{next(NAMES)}"
+    bad = post(path, '{"records":[{"data":1},' + " " * 2000)
+    absent = post(path, {**LARGE, "create": False})
+    full = post(path, {"records": [{"data": "x" * 2000, "meta": 7}]})
+    with daemon.wire() as wire:
+        wire.send(bad + absent + full + post(path, LARGE))
+        assert [wire.answer().status for _ in range(4)] == [400, 404, 400, 201]
+        wire.send(post(path, LARGE))
+    daemon.is_well()

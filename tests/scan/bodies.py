@@ -43,7 +43,7 @@ TEXTS: Final = (
 NUMBERS: Final = (
     *(b"0", b"-0", b"1", b"-12", b"1.5", b"0.10", b"1e3", b"1E+5", b"2e-07", b"1e999", b"12345678901234567890123"),
 )
-SPACES: Final = (b"", b"", b"", b"", b" ", b"\n", b"\t \r\n")
+SPACES: Final = (b"", b"", b"", b"", b"", b" ", b"\n", b"\t \r\n", b" " * 19)
 TOKENS: Final = (
     *(b'"', b"\\", b",", b":", b"{", b"}", b"[", b"]", b"\n", b"\r", b" ", b"\0", b"\x1f", b"\x7f", b"\x80", b"\xff"),
     *(

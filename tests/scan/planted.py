@@ -19,6 +19,7 @@ Planted = tuple[str, str, str]
 PLANTED: Final[tuple[Planted, ...]] = (
     ("reads a byte behind a string", "while (at < end && is_plain(*at))", "while (is_plain(*at))"),
     ("reads a word behind the end", "end - at >= 8; at += 8", "end - at >= 7; at += 8"),
+    ("skips what is not blank", "if (word != same)", "if (word == same)"),
     ("reads an escape behind the end", "if (at == end)\n        return NULL;\n    if (*at != 'u')", "if (*at != 'u')"),
     ("reads digits behind the end", "while (at < end && *at >= '0' && *at <= '9')", "while (*at >= '0' && *at <= '9')"),
     ("reads a character behind the end", "if (end - at <= more ||", "if (end - at < more ||"),

@@ -27,6 +27,7 @@ from topics_daemon.decode import Write, check_key, check_names, decode_write
 from topics_daemon.decode_many import take_apart
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
+from topics_daemon.keys import Scope
 from topics_daemon.routes.write import DISK_TIMES, check_config, result_members
 from topics_daemon.shares import ALONE_BYTES_MAX
 
@@ -101,6 +102,10 @@ class ManyExchange(Exchange):
             parts[name] = _read_part(daemon, head, text, node, key, pressed)
             if self._is_much(len(text)):
                 yield
+        # The keys may be others by now; from here on it is done.
+        head.caller.require(Scope.WRITE)
+        for name in parts:
+            head.caller.check(name)
         self._left = len(parts)
         for name, part in parts.items():
             size = self._stage(name, part)

@@ -43,6 +43,9 @@ _JSON_QUERY: Final = frozenset({"return_seqs"})
 _LINES_QUERY: Final = frozenset({"return_seqs", "tag", "node", "meta", "idempotency_key", "create"})
 
 
+LARGE_BYTES: Final = 1024 * 1024
+"""A body from here on is gone through in steps: one that is smaller takes two milliseconds."""
+
 _INSISTS: Final = re.compile(rb"disable_backpressure|\\")
 """What is in each body that is not to be refused for pressure; a backslash may stand for anything."""
 
@@ -92,6 +95,48 @@ class WriteExchange(Exchange):
             self.finish(CREATED_JSON % (len(body), body) if result.created else ok_head(len(body)) + body)
         else:
             self.finish(respond(head, 201 if result.created else 200, body))
+
+
+class LargeWrite(Exchange):
+    """A write with so large a body that others are looked at between its steps: it has come, is decoded, is staged. Its
+    answer is another exchange's, as of any write."""
+
+    __slots__ = ("_body", "_pressed", "_write", "in_line")
+
+    def __init__(
+        self, connection: Requester, head: Head, body: bytes, started_ns: int, pressed: Repeated | None
+    ) -> None:
+        super().__init__(connection, head, started_ns)
+        self.in_line = False
+        self._body = body
+        self._pressed = pressed
+        self._write: Write | None = None
+
+    def go_on(self) -> None:
+        """Take the next steps, as far as the time of this slice lasts; before others, for the memory that it takes."""
+        daemon, head = self.connection.daemon, self.head
+        assert head is not None
+        try:
+            while not daemon.shares.comes_later(self, first=True):
+                if self._write is not None:
+                    self._submit(daemon, head, self._write)
+                    return
+                self._write, self._body = _decoded(daemon, head, self._body), b""
+        except TopicsError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
+            self.fail(daemon.internal_error(error))
+
+    def _submit(self, daemon: Daemon, head: Head, write: Write) -> None:
+        # The keys may be others by now.
+        head.caller.require(Scope.WRITE)
+        head.caller.check(head.name)
+        answer = submit(daemon, self.connection, head, write, self.started_ns, self._pressed)
+        if answer is not None:
+            self.finish(answer)
+            return
+        self.abandon()
+        self.connection.pending.remove(self)
 
 
 class _DiskTimes:
@@ -152,13 +197,20 @@ def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     pressed = daemon.pressed(connection.waited_s()) if daemon.governor.refusing else None
     if pressed is not None and _INSISTS.search(body) is None:
         return _refused(daemon, head, pressed, started_ns)
-    if head.content <= _JSON:
-        write = decode_write(body, daemon.limits)
-        if head.query:
-            _take_json_query(head, write)
-    else:
-        write = _decode_lines(daemon, head, body)
-    return submit(daemon, connection, head, write, started_ns, pressed)
+    if len(body) >= LARGE_BYTES:
+        LargeWrite(connection, head, body, started_ns, pressed).go_on()
+        return None
+    return submit(daemon, connection, head, _decoded(daemon, head, body), started_ns, pressed)
+
+
+def _decoded(daemon: Daemon, head: Head, body: bytes) -> Write:
+    """What a body of any kind asks for."""
+    if head.content > _JSON:
+        return _decode_lines(daemon, head, body)
+    write = decode_write(body, daemon.limits)
+    if head.query:
+        _take_json_query(head, write)
+    return write
 
 
 def _refused(daemon: Daemon, head: Head, pressed: Repeated, started_ns: int) -> bytes:
