@@ -269,8 +269,8 @@ def adr_index() -> str:
         rows.append((f"[{number}]({path.name})", name, status[1].rstrip(".") if status else ""))
     return (
         f"{_MADE}# Decisions\n\nWhere topics differs from the design that it started from, and what was decided beyond "
-        "it: context, decision, consequences. *Not yet built* means that the decision stands and the code does not.\n\n"
-        + _table(("number", "decision", "status"), rows)
+        "it: context, decision, consequences. *Not yet built* means that the decision stands and the code does not. "
+        "Numbers that are missing were given to nothing.\n\n" + _table(("number", "decision", "status"), rows)
     )
 
 
