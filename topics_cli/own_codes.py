@@ -54,6 +54,7 @@ OWN: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "unreadable": ((exits.FAILED,), "a file cannot be read"),
     "missing_package": ((exits.FAILED,), "a package is not installed that this command needs"),
     "missing_java": ((exits.FAILED,), "Spark needs Java, and there is none"),
+    "spark_failed": ((exits.FAILED,), "Spark could not do its part: an executor was lost, or a query met bad values"),
     "lake_damaged": ((exits.DAMAGE,), "an export is damaged"),
     "lake_newer": ((exits.FAILED,), "an export was made by a newer version"),
     "locked": ((exits.FAILED,), "another process exports to the same directory"),

@@ -20,6 +20,7 @@ from topics_lake.errors import LakeError, unwritten
 from topics_lake.export import Shape, Task, TaskDone, finish_file, new_file, place_of
 from topics_lake.files import FileMade, FileWriter
 from topics_lake.lake import Lake
+from topics_lake.spark import failed
 
 INFER: Final = "infer"
 INFER_ROWS: Final = 100_000
@@ -64,7 +65,7 @@ class OnFrames:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskDone]:
         """Raises `LakeError`."""
-        from pyspark.errors import AnalysisException, ParseException
+        from pyspark.errors import AnalysisException, ParseException, PySparkException
 
         if tasks[0].settings.on_corrupt != "fail":
             raise LakeError("--on-corrupt gap does not go with --select or --schema", "usage", "export raw rows")
@@ -73,6 +74,8 @@ class OnFrames:
         except (AnalysisException, ParseException) as error:
             what = str(error).strip().partition("\n")[0]
             raise LakeError(f"Spark refuses this: {what}", "usage", f"the table is called {VIEW}") from error
+        except PySparkException as error:
+            raise failed(error) from error
 
     def _run(self, task: Task, last: int) -> Iterator[TaskDone]:
         from pyspark.sql import Observation

@@ -122,6 +122,18 @@ def ship(spark: Any) -> None:
     spark.sparkContext.addPyFile(path)
 
 
+def failed(error: Exception) -> LakeError:
+    """A failure of Spark in a line: what a worker of Python has raised comes last in it, what Spark says first."""
+    from pyspark.errors import PythonException
+
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
+    line = lines[-1 if isinstance(error, PythonException) else 0].strip() if lines else type(error).__name__
+    kind, _, what = line.partition(": ")
+    if kind == f"{LakeError.__module__}.{LakeError.__name__}":
+        return LakeError(what, "store_damaged", "`topics fsck` says more; raw rows can leave it out: --on-corrupt gap")
+    return LakeError(f"Spark failed: {line}", "spark_failed", "what was exported before is whole")
+
+
 class OnSpark:
     """A runner that hands each task to an executor. A task that fails is tried again by Spark (not in `local[N]`)."""
 
@@ -130,8 +142,14 @@ class OnSpark:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskDone]:
         """Raises `LakeError`, the one of the first task that had one."""
+        from pyspark.errors import PySparkException
+
         context = self._spark.sparkContext
-        for done in context.parallelize(tasks, max(len(tasks), 1)).map(_guarded).collect():
+        try:
+            results = context.parallelize(tasks, max(len(tasks), 1)).map(_guarded).collect()
+        except PySparkException as error:
+            raise failed(error) from error
+        for done in results:
             if isinstance(done, LakeError):
                 raise done
             yield done

@@ -18,7 +18,7 @@ extra("pyarrow")
 extra("pyspark", "spark")
 duckdb = extra("duckdb", "lake")
 
-from tests.lake.making import export, plain  # noqa: E402 # pyarrow may be missing
+from tests.lake.making import export, export_pin, new_pin, plain  # noqa: E402 # pyarrow may be missing
 from topics_lake.compact import Plan, compact  # noqa: E402 # pyarrow may be missing
 from topics_lake.errors import LakeError  # noqa: E402 # pyarrow may be missing
 from topics_lake.export import TopicDone  # noqa: E402 # pyarrow may be missing
@@ -142,6 +142,7 @@ def test_a_query_may_leave_all_rows_out(spark: Any, tmp_path: Path) -> None:
         ({"select": "select seq from records", "partition_by": "date"}, "needs the column ts_ms"),
         ({"select": "select seq from records", "on_corrupt": "gap"}, "does not go with --select"),
         ({"schema": "/nowhere"}, "has no schema"),
+        ({"select": "select cast(decode(data, 'UTF-8') as int) as n from records"}, r"Spark failed: \[CAST_INVALID"),
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_committed(
@@ -154,6 +155,20 @@ def test_what_cannot_be_is_said_and_nothing_is_committed(
             shaped(spark, log, tmp_path / "store", lake, **how)
     assert list(lake.rglob("*")) == []
     assert os.listdir(f"{lake}.staging") == ["LOCK"]
+
+
+def test_damage_is_said_in_a_line(spark: Any, tmp_path: Path) -> None:
+    with Engine(str(tmp_path / "store")) as log:
+        write(log, CLICKS)
+        path = new_pin(log, tmp_path / "store")
+    data = next(Path(path).rglob("*.data"))
+    content = bytearray(data.read_bytes())
+    content[content.index(CLICKS[1])] ^= 1
+    data.write_bytes(content)
+    lake = tmp_path / "lake"
+    with pytest.raises(LakeError, match=r"^topic 't', seq 2: damaged in meta/tails-") as error:
+        export_pin(path, lake, ["t"], runner=OnFrames(spark, Lake(str(lake)), schema="infer"))
+    assert error.value.code == "store_damaged"
 
 
 class Kept:
