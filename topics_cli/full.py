@@ -49,6 +49,7 @@ ELSEWHERE = {
         "fsck": "check verify scrub",
         "recover": "repair rescue salvage",
         "backup": "dump snapshot save",
+        "checkpoint": "flush bgsave bgrewriteaof",
         "restore": "load",
         "serve": "start daemon server run-daemon topicsd",
         "status": "ping health up top monitor metrics",

@@ -396,6 +396,12 @@ COMMANDS: dict[str, Command] = {
             examples=("topics explain orders 17", "topics explain orders 17 --dir /srv/topics"),
         ),
         Command(
+            "checkpoint",
+            "Make a checkpoint now: a start reads less log, and the third gives back the space of what was deleted.",
+            "topics_cli.commands.checkpoint:checkpoint",
+            options=(_JSON,),
+        ),
+        Command(
             "doctor",
             "Look a daemon over, and say what is wrong with the fix for it.",
             "topics_cli.commands.doctor:doctor",

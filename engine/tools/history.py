@@ -103,7 +103,7 @@ class History:
                 older = inspect(self._fs, self._store_id, read_snapshot(self._fs, number, self._store_id))
             except (BadSnapshot, StoreForeign) as error:
                 what = f"the snapshot does not check ({error}); there is no other to fall back to"
-                self._say(FindingId.SNAPSHOT, path, what, next_step="`topics checkpoint` writes a new one")
+                self._say(FindingId.SNAPSHOT, path, what, next_step="start it: `topics checkpoint` writes a new one")
                 continue
             for lost in older.lost.values():
                 if lost.path in self._damaged:

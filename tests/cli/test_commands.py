@@ -15,6 +15,7 @@ from engine.formats.header import FORMAT_VERSION
 from engine.types import ConfigChanges
 from engine.version import VERSION
 from tests.cli.support import ROOT, Daemon, clean_environment, command, run
+from tests.waiting import until
 from topics_cli import exits
 from topics_cli.own_codes import OWN
 from topics_cli.table import CONFIG_FIELDS
@@ -224,6 +225,24 @@ def test_errors_says_what_a_code_means_and_with_what_commands_end_by_it(shared: 
 
 
 @pytest.mark.slow
+def test_three_checkpoints_give_back_the_space_of_what_was_dropped(place: Path) -> None:
+    daemon = Daemon(place)
+    daemon.start()
+    try:
+        daemon.ok("write", "t", *(f"{number:01000}" for number in range(100)))
+        told = [daemon.ok("checkpoint").decode().split("\t")]
+        files = set((place / "data").rglob("*.data"))
+        assert files
+        daemon.ok("drop", "t", "--yes")
+        told += [daemon.ok("checkpoint").decode().split("\t") for _ in range(3)]
+        assert [row[0] for row in told] == ["1", "2", "3", "4"]
+        assert [row[1] for row in told] == ["1 topic", *["0 topics"] * 3]
+        until(lambda: not files & set((place / "data").rglob("*.data")))
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.slow
 def test_info_names_what_damage_has_taken(place: Path) -> None:
     daemon = Daemon(place)
     daemon.start()
@@ -342,7 +361,7 @@ def test_help_is_a_word_too_and_lists_whole_summaries(shared: Daemon) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["errors"], ["doctor"], ["context", "ls"], ["version"], ["ls"], ["router", "ls"], ["status"]],
+    [["errors"], ["checkpoint"], ["doctor"], ["context", "ls"], ["version"], ["ls"], ["router", "ls"], ["status"]],
     ids=" ".join,
 )
 def test_json_is_one_value_and_ndjson_a_value_a_line(shared: Daemon, words: list[str]) -> None:

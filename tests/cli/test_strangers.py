@@ -31,6 +31,7 @@ COMMANDS = [
         "status -o json",
         "doctor",
         "explain t 1",
+        "checkpoint",
         "create t",
         "create t --type queue",
         "set t ttl_ms=7d",
