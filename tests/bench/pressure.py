@@ -1,4 +1,4 @@
-"""Ask a daemon for twice what it can do, and draw what happens: `python -m scripts.pressure [SECONDS]`.
+"""Ask a daemon for twice what it can do, and draw what happens: `python -m tests.bench.pressure [SECONDS]`.
 
 Three phases against a daemon of its own: as much as it takes (the capacity), twice that (open loop: whether answers
 come or not), and a third of it (does it recover by itself?). Every write carries a number; at the end each record that
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CONNECTIONS = 128
 TICK_S = 0.01
 SAMPLE_S = 0.25
@@ -293,7 +293,9 @@ def tell(load: Load, capacity: float, phases: list[Phase], compared: int) -> str
     lines = [
         "# Under twice the load that it takes",
         "",
-        "Made by `python -m scripts.pressure`; the load's client ran on the same machine. ![pressure](pressure.svg)",
+        "Made by `python -m tests.bench.pressure`; the load's client ran on the same machine.",
+        "",
+        "![pressure](pressure.svg)",
         "",
         "| phase | offered /s | acked /s | acked | 429 | acked a CPU s | answered after | p50 ms | p99 ms | pressure |",
         "|---|---|---|---|---|---|---|---|---|---|",
