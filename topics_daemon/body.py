@@ -1,8 +1,9 @@
-"""Bodies on their way in: chunked framing undone, gzip inflated within a bound.
+"""Bodies on their way in: gathered, chunked framing undone, gzip inflated within a bound.
 
-Both are pure and bounded. `Chunks` takes bytes as they arrive and does work linear in them, however small the chunks
-are; everything but exactly hexadecimal size, CR LF, data, CR LF is refused. `Unpacking` never holds more than the
-bound. A body that is read piece by piece (`intake`) is unframed by a `Framing` and inflated by an `Inflating`.
+All are pure and bounded. `Whole` and `Chunks` gather a body as it arrives: it grows in its place, and is not copied at
+its end. `Chunks` does work linear in it, however small the chunks are; everything but exactly hexadecimal size, CR LF,
+data, CR LF is refused. `Unpacking` never holds more than the bound. A body that is read piece by piece
+(`intake`) is unframed by a `Framing` and inflated by an `Inflating`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import re
 import sys
 import zlib
-from typing import TYPE_CHECKING, Final
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, Protocol
 
 from engine.errors import Code, Refused
 
@@ -43,6 +45,8 @@ EMPTY_MEMBERS: Final = 32
 """Members without anything in them that are gone through before others are looked at again."""
 DEFLATE_RATIO_MAX: Final = 1032
 """How many times larger than itself what deflate packs can be."""
+WHOLE_BYTES_MIN: Final = 1024 * 1024
+"""A body from here on is gathered by itself; to take it off what its connection has sent would copy it at once."""
 DRAIN_BODY_BYTES_MAX: Final = 64 * 1024
 """A refused request's body up to this size is read and dropped; beyond it the connection is closed."""
 
@@ -71,16 +75,56 @@ def _bad(message: str) -> Refused:
     return Refused(Code.INVALID_REQUEST, message)
 
 
+class Gathering(Protocol):
+    """A body that is taken off what its connection has sent as it comes."""
+
+    def feed(self, buffer: bytearray) -> bool:
+        """Consume what `buffer` begins with; True when the body is complete and the next request follows."""
+        ...
+
+    def body(self) -> bytes:
+        """The data."""
+        ...
+
+
+def gathering(length: int, bytes_max: int, *, chunked: bool) -> Gathering | None:
+    """What gathers a body, whose length was said unless it is chunked; None where that is not worth while."""
+    if chunked:
+        return Chunks(bytes_max)
+    return Whole(length) if length >= WHOLE_BYTES_MIN else None
+
+
+class Whole:
+    """A body whose length was said."""
+
+    __slots__ = ("_data", "_need")
+
+    def __init__(self, length: int) -> None:
+        self._data = BytesIO()
+        self._need = length
+
+    def feed(self, buffer: bytearray) -> bool:
+        with memoryview(buffer) as view, view[: self._need] as piece:
+            taken = self._data.write(piece)
+        del buffer[:taken]
+        self._need -= taken
+        return self._need == 0
+
+    def body(self) -> bytes:
+        return self._data.getvalue()
+
+
 class Chunks:
     """The state of one chunked body."""
 
-    __slots__ = ("_bytes_max", "_data", "_need", "_overhead", "_phase", "size")
+    __slots__ = ("_bytes_max", "_data", "_need", "_over", "_overhead", "_phase", "size")
 
     _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._data = bytearray()
+        self._data = BytesIO()
+        self._over = False
         self._phase = self._SIZE
         self._need = 0
         self._overhead = 0
@@ -90,13 +134,12 @@ class Chunks:
     def feed(self, buffer: bytearray) -> bool:
         """Consume what `buffer` begins with; True when the body is complete and the next request follows."""
         position = 0
-        done = False
-        while not done:
+        while not self._over:
             if self._phase == self._DATA:
                 part = buffer[position : position + self._need]
                 if not part:
                     break
-                self._data += part
+                self._data.write(part)
                 position += len(part)
                 self._need -= len(part)
                 if self._need:
@@ -118,9 +161,9 @@ class Chunks:
                     break
                 line = bytes(buffer[position : end_at + 1])
                 position = end_at + 1
-                done = self._line(line)
+                self._over = self._line(line)
         del buffer[:position]
-        return done
+        return self._over
 
     def _line(self, line: bytes) -> bool:
         """Take a size line or a trailer; True at the end of the body."""
@@ -148,12 +191,12 @@ class Chunks:
 
     def body(self) -> bytes:
         """The data."""
-        return bytes(self._data)
+        return self._data.getvalue()
 
     def take(self) -> bytes:
         """The data that has come since the last look."""
-        data, self._data = bytes(self._data), bytearray()
-        return data
+        data, self._data = self._data, BytesIO()
+        return data.getvalue()
 
 
 def is_slow(received: int, took_s: float, body_s: float) -> bool:

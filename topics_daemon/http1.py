@@ -3,7 +3,7 @@
 The hot path is `data_received`: a chunk that is exactly one request, whose head is in the memo, is run with no
 parsing, no task, no future. Everything else goes through `_advance`, a loop over the phases of a connection:
 
-    HEAD ──head complete──► BODY / CHUNKED ──body complete──► [INFLATE ──►] run ──► HEAD
+    HEAD ──head complete──► BODY / GATHER ──body complete──► [INFLATE ──►] run ──► HEAD
       │                                                    └─► WAIT (an earlier answer has to come first) ──► run
       ├─► STREAM   an SSE stream or a WebSocket owns the connection, and is given what the client sends
       └─► LINGER   the last answer is out, the rest of an unread body is dropped, then the connection closes
@@ -31,11 +31,12 @@ from topics_daemon.answers import CONTINUE, error_answer
 from topics_daemon.body import (
     DRAIN_BODY_BYTES_MAX,
     Chunked,
-    Chunks,
     Framing,
+    Gathering,
     Sized,
     Unpacking,
     check_budget,
+    gathering,
     is_slow,
     take_first,
 )
@@ -43,7 +44,7 @@ from topics_daemon.exchange import AHEAD_BYTES, Exchange, Streaming
 from topics_daemon.head import PLAUSIBLE_START, Head, check_begun, opens, parse, says_http
 from topics_daemon.http2_frames import PREFACE_HEAD
 from topics_daemon.listen import LINGER_S, TURNED_AWAY_MAX, Stuck, abort, hold_little, is_own_user, peer_of
-from topics_daemon.phase import BODY, CHUNKED, CLOSED, HEAD, INFLATE, LINGER, STREAM, WAIT
+from topics_daemon.phase import BODY, CLOSED, GATHER, HEAD, INFLATE, LINGER, STREAM, WAIT
 from topics_daemon.pipelining import INBUF_BYTES_MAX, Backlog, may_pipeline, take_answers
 from topics_daemon.presence import descriptor_of
 from topics_daemon.shares import ALONE_BYTES_MAX
@@ -57,10 +58,10 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_backlog",
-        "_chunks",
         "_daemon_waits",
         "_eof",
         "_first",
+        "_gathered",
         "_head",
         "_inbuf",
         "_packed",
@@ -112,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._scan = 0
         self._backlog: Backlog | None = None
         self._head: Head | None = None
-        self._chunks: Chunks | None = None
+        self._gathered: Gathering | None = None
         self._packed: Unpacking | None = None
         self._received = 0
         self._eof = False
@@ -156,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._inbuf += data
             self._backlog = self._backlog or Backlog()
             self._backlog.heard(len(data), daemon.loop.time())
-            if self.phase is BODY or self.phase is CHUNKED:
+            if self.phase is BODY or self.phase is GATHER:
                 self._received += len(data)
                 daemon.buffered_bytes += len(data)
             self.go_on()
@@ -230,12 +231,14 @@ class Connection(asyncio.Protocol):
                 if shares.comes_later(self):
                     break
                 self._body_complete(take_first(self._inbuf, self._head.length))
-            elif self.phase is CHUNKED:
-                assert self._chunks is not None
-                if not self._chunks.feed(self._inbuf):
+            elif self.phase is GATHER:
+                assert self._gathered is not None
+                if not self._gathered.feed(self._inbuf):
                     check_budget(self.daemon, self._received)
                     break
-                self._body_complete(self._chunks.body())
+                if shares.comes_later(self):
+                    break
+                self._body_complete(self._gathered.body())
             elif self.phase is INFLATE:
                 assert self._packed is not None
                 if shares.comes_later(self, first=self._packed.begun):
@@ -332,18 +335,15 @@ class Connection(asyncio.Protocol):
         self._received = len(self._inbuf)
         self.daemon.buffered_bytes += self._received
         self._since = self.daemon.loop.time()
-        if head.chunked:
-            self._chunks = Chunks(self.daemon.limits.body_bytes)
-            self.phase = CHUNKED
-        else:
-            self.phase = BODY
+        self._gathered = gathering(head.length, self.daemon.limits.body_bytes, chunked=head.chunked)
+        self.phase = BODY if self._gathered is None else GATHER
         if head.expects_continue and len(self._inbuf) < max(head.length, 1) and not self.pending:
             self.transport.write(CONTINUE)
 
     def _forget_body(self) -> None:
         self.daemon.buffered_bytes -= self._received
         self._received = 0
-        self._chunks = None
+        self._gathered = None
         if self._packed is not None:
             self._packed.forget()
             self._packed = None
@@ -587,7 +587,7 @@ class Connection(asyncio.Protocol):
                     self.cut()
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()
-        elif self.phase is BODY or self.phase is CHUNKED:
+        elif self.phase is BODY or self.phase is GATHER:
             if is_slow(self._received, now - self._since, times.body_s):
                 self.cut()
         elif self.phase is STREAM and self.stream is not None:

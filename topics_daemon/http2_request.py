@@ -14,6 +14,7 @@ import copy
 import time
 from collections import deque
 from enum import IntEnum
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from h2.errors import ErrorCodes
@@ -58,6 +59,7 @@ class Request:
         "_body_since",
         "_expects",
         "_framing",
+        "_gathered",
         "_held_back",
         "_moved_s",
         "_out",
@@ -110,7 +112,10 @@ class Request:
         """Of a body that its stream is given as it comes."""
         self._held_back = -1
         """What of its window is not given back to the peer while its stream does not read; −1 while it does."""
-        self._body: list[bytes] = []
+        self._body = b""
+        """The first of it that came…"""
+        self._gathered: BytesIO | None = None
+        """…and all of it, where there is more: it grows in its place, and is not copied once it is there."""
         self._packed: Unpacking | None = None
         """The body while it is inflated."""
         self._received = 0
@@ -150,7 +155,13 @@ class Request:
         daemon = self.daemon
         self._received += len(data)
         daemon.buffered_bytes += len(data)
-        self._body.append(data)
+        if self._gathered is not None:
+            self._gathered.write(data)
+        elif self._body:
+            self._gathered = BytesIO()
+            self._gathered.writelines((self._body, data))
+        else:
+            self._body = data
         if self._received > daemon.limits.body_bytes:
             raise payload_too_large(daemon.limits.body_bytes)
         check_budget(daemon, self._received)
@@ -171,8 +182,8 @@ class Request:
         if self._packed is not None:
             self._packed.forget()
             self._packed = None
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body = []
+        body = self._body if self._gathered is None else self._gathered.getvalue()
+        self._body, self._gathered = b"", None
         return body
 
     # -- its answer --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ class Phase(IntEnum):
 
     HEAD = 0
     BODY = 1
-    CHUNKED = 2
+    GATHER = 2
     INFLATE = 3
     WAIT = 4
     STREAM = 5
@@ -21,7 +21,7 @@ class Phase(IntEnum):
 
 HEAD: Final = Phase.HEAD
 BODY: Final = Phase.BODY
-CHUNKED: Final = Phase.CHUNKED
+GATHER: Final = Phase.GATHER
 INFLATE: Final = Phase.INFLATE
 WAIT: Final = Phase.WAIT
 STREAM: Final = Phase.STREAM

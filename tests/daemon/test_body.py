@@ -10,7 +10,19 @@ import pytest
 
 from engine.errors import Code, Refused
 from engine.limits import Limits
-from topics_daemon.body import EMPTY_MEMBERS, STEP_BYTES, Chunked, Chunks, Inflating, Sized, Unpacking
+from topics_daemon.body import (
+    EMPTY_MEMBERS,
+    STEP_BYTES,
+    WHOLE_BYTES_MIN,
+    Chunked,
+    Chunks,
+    Gathering,
+    Inflating,
+    Sized,
+    Unpacking,
+    Whole,
+    gathering,
+)
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -39,6 +51,40 @@ def test_a_chunked_body_is_the_same_however_it_arrives_and_leaves_what_follows(
         done = chunks.feed(buffer)
     assert chunks.body() == body
     assert bytes(buffer) + data[position:] == rest
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 1000])
+@pytest.mark.parametrize("rest", [b"", b"GET / HTTP/1.1\r\n"])
+@pytest.mark.parametrize("wire", [b"0123456789", b"a\r\nb\r\n\r\n0"])
+def test_a_whole_body_is_the_same_however_it_arrives_and_leaves_what_follows(
+    wire: bytes, step: int, rest: bytes
+) -> None:
+    whole, buffer, done = Whole(len(wire)), bytearray(), False
+    data = wire + rest
+    position = 0
+    while not done:
+        buffer += data[position : position + step]
+        position += step
+        done = whole.feed(buffer)
+    assert whole.body() == wire
+    assert bytes(buffer) + data[position:] == rest
+
+
+def test_who_is_asked_again_takes_nothing_of_what_follows() -> None:
+    """A body that is complete may have to wait while the next request comes."""
+    cases: list[tuple[Gathering, bytes]] = [(Whole(3), b"abc"), (Chunks(100), b"3\r\nabc\r\n0\r\n\r\n")]
+    for body, wire in cases:
+        buffer = bytearray(wire)
+        assert body.feed(buffer)
+        buffer += b"5\r\nhello\r\n"
+        assert body.feed(buffer)
+        assert (body.body(), bytes(buffer)) == (b"abc", b"5\r\nhello\r\n")
+
+
+def test_only_large_bodies_and_chunks_are_gathered() -> None:
+    assert gathering(WHOLE_BYTES_MIN - 1, 1, chunked=False) is None
+    assert isinstance(gathering(WHOLE_BYTES_MIN, 1, chunked=False), Whole)
+    assert isinstance(gathering(-1, 1, chunked=True), Chunks)
 
 
 BROKEN = [

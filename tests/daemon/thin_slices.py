@@ -11,13 +11,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from topics_daemon import shares
+from topics_daemon import body, shares
 from topics_daemon.main import main
 from topics_daemon.routes import many, write
 
 shares.SLICE_NS = shares.ALONE_SLICE_NS = 1  # type: ignore[misc]  # final, but for here
 many.AT_ONCE_BYTES = 1  # type: ignore[misc]  # as above
-write.LARGE_BYTES = 1024  # type: ignore[misc]  # as above
+write.LARGE_BYTES = body.WHOLE_BYTES_MIN = 1024  # type: ignore[misc]  # as above
 
 if __name__ == "__main__":
     sys.exit(main())
