@@ -8,17 +8,25 @@ one packet, as the daemon does too.
     python -m tests.bench.floor --answer-bytes 180     prints "PORT <n>" when it listens
     python -m tests.bench.floor --answer-bytes 180 --fan-out     the floor of live delivery: a GET becomes a stream,
                                                                  a POST's body is passed on to every stream
+    python -m tests.bench.floor --answer-bytes 180 --sync DIR    the floor of durable writes: an answer waits until a
+                                                                 block there is synced, one for all who wait
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar, cast
 
 import uvloop
+
+SYNCED_BLOCK = bytes(4096)
+SYNCED_BLOCKS = 8192
 
 
 class Floor(asyncio.Protocol):
@@ -45,6 +53,69 @@ class Floor(asyncio.Protocol):
             return
         whole, self._seen = divmod(seen, self.request_bytes)
         self._write(self._answer * whole if whole > 1 else self._answer)
+
+
+class Syncs:
+    """One write and one sync for all who wait, one at a time: in a thread, handed over and back as the daemon does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path) -> None:
+        self._loop = loop
+        self._handle = os.open(directory / "synced", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.write(self._handle, SYNCED_BLOCK * SYNCED_BLOCKS)
+        os.fsync(self._handle)
+        self._go, self._back = os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)
+        self._waiting: list[Callable[[], None]] = []
+        self._covered: list[Callable[[], None]] = []
+        self._is_due = False
+        self._place = 0
+        loop.add_reader(self._back, self._done)
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def wait(self, answer: Callable[[], None]) -> None:
+        """Call `answer` once a sync has ended that began after this."""
+        self._waiting.append(answer)
+        if not (self._is_due or self._covered):
+            self._is_due = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        self._covered, self._waiting = self._waiting, []
+        self._place = (self._place + 1) % SYNCED_BLOCKS
+        os.pwrite(self._handle, SYNCED_BLOCK, self._place * len(SYNCED_BLOCK))
+        os.eventfd_write(self._go, 1)
+
+    def _work(self) -> None:
+        while True:
+            os.eventfd_read(self._go)
+            os.fdatasync(self._handle)
+            os.eventfd_write(self._back, 1)
+
+    def _done(self) -> None:
+        os.eventfd_read(self._back)
+        covered, self._covered = self._covered, []
+        for answer in covered:
+            answer()
+        if self._waiting:
+            self._is_due = True
+            self._loop.call_soon(self._loop.call_soon, self._begin)
+
+
+class Synced(Floor):
+    """One connection whose answers wait for the disk."""
+
+    def __init__(self, answer: bytes, syncs: Syncs) -> None:
+        super().__init__(answer)
+        self._syncs = syncs
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        written = cast(asyncio.Transport, transport)
+
+        def write(answer: bytes) -> None:
+            self._syncs.wait(lambda: None if written.is_closing() else written.write(answer))
+
+        self._write = write
 
 
 class FanOut(asyncio.Protocol):
@@ -95,12 +166,18 @@ def answer_of(size: int) -> bytes:
     return head.encode() + b"x" * size
 
 
-async def serve(answer_bytes: int, is_fan_out: bool) -> None:
+async def serve(answer_bytes: int, is_fan_out: bool, sync: Path | None) -> None:
     """Listen on a free port of the loopback until the process is stopped."""
     loop = asyncio.get_running_loop()
     answer = answer_of(answer_bytes)
-    kind = FanOut if is_fan_out else Floor
-    server = await loop.create_server(lambda: kind(answer), "127.0.0.1", 0)
+    syncs = Syncs(loop, sync) if sync is not None else None
+
+    def connection() -> asyncio.Protocol:
+        if syncs is not None:
+            return Synced(answer, syncs)
+        return FanOut(answer) if is_fan_out else Floor(answer)
+
+    server = await loop.create_server(connection, "127.0.0.1", 0)
     sys.stdout.write(f"PORT {server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
@@ -111,8 +188,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answer-bytes", type=int, required=True)
     parser.add_argument("--fan-out", action="store_true")
+    parser.add_argument("--sync", type=Path)
     options = parser.parse_args()
-    uvloop.run(serve(options.answer_bytes, options.fan_out))
+    uvloop.run(serve(options.answer_bytes, options.fan_out, options.sync))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from tests.bench.load import Request, ask, ask_json, http_turn
 from tests.bench.servers import BenchError, Server
 
 TOPIC = "bench"
+SYNCING = "floor with a sync a group"
+"""What the goals of lone writes of `fsync` allow beside their multiple of the floor."""
 # The compiled implementation of the same API (performance.md), server CPU in µs a request.
 COMPILED = {
     ("POST 1", "disk"): 232.0,
@@ -140,13 +142,17 @@ def measure(row: HttpRow, plan: Plan) -> dict[str, list[Turn]]:
     """All turns of a row, by server."""
     with ExitStack() as stack:
         daemon = stack.enter_context(servers.topicsd(plan.where))
-        floor = stack.enter_context(servers.floor(prepare(daemon, row)))
+        answer_bytes = prepare(daemon, row)
+        floor = stack.enter_context(servers.floor(answer_bytes))
         running: dict[str, tuple[Server, Callable[[Server, float], Turn]]] = {}
 
         def load(server: Server, seconds: float) -> Turn:
             return http_turn(server, row.request, row.connections, seconds)
 
         running["topicsd"], running["floor"] = (daemon, load), (floor, load)
+        if row.kind == "POST 1" and row.durability == "fsync":
+            directory = stack.enter_context(servers.scratch(plan.where))
+            running[SYNCING] = (stack.enter_context(servers.floor(answer_bytes, sync=directory)), load)
         for name, peer in peers_of(row).items():
             server = stack.enter_context(peer.start(plan.where))
             peer.prepare(server)
@@ -160,14 +166,18 @@ def measure(row: HttpRow, plan: Plan) -> dict[str, list[Turn]]:
         return turns
 
 
-def goal_of(row: HttpRow, floor_us: float, raw_syncs: float, figure: float) -> tuple[str, bool | None]:
+def goal_of(
+    row: HttpRow, floor_us: float, syncing_us: float, raw_syncs: float, figure: float
+) -> tuple[str, bool | None]:
     """The goal of performance.md for the row's CPU figure, in its unit; where it has two bounds the looser counts."""
     if row.kind == "POST 1" and row.durability == "disk":
         bound = max(2.0 * floor_us, {1: 60.0, 16: 30.0, 64: 30.0}[row.connections])
         return f"≤ {bound:.0f} µs (2 × floor or 60/30/30)", figure <= bound
     if row.kind == "POST 1":
-        bound = 2.5 * floor_us
-        return f"≤ {bound:.0f} µs (2.5 × floor) + one sync a group; raw disk {raw_syncs:,.0f} syncs/s", figure <= bound
+        sync_us = syncing_us - floor_us
+        bound = 2.5 * floor_us + sync_us
+        said = f"2.5 × floor, and {sync_us:.1f} for one sync a group; raw disk {raw_syncs:,.0f} syncs/s"
+        return f"≤ {bound:.0f} µs ({said})", figure <= bound
     if row.kind == "POST 100":
         return "≤ 2.0 µs a record", figure <= 2.0
     if row.kind == "POST 1000" and not is_large(row):
@@ -214,7 +224,8 @@ def run(row: HttpRow, plan: Plan, raw_syncs: float, disk_rates: dict[int, float]
     turns = measure(row, plan)
     mine = turns["topicsd"]
     figure, floor = spread_of(mine, row.per), spread_of(turns["floor"], row.per)
-    goal, met = goal_of(row, floor.median, raw_syncs, figure.median)
+    syncing = spread_of(turns[SYNCING], row.per) if SYNCING in turns else floor
+    goal, met = goal_of(row, floor.median, syncing.median, raw_syncs, figure.median)
     compiled = COMPILED.get((row.kind, row.durability))
     return Row(
         name=row.name,

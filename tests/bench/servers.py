@@ -175,10 +175,11 @@ def topicsd(where: Path, samples: Path | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def floor(answer_bytes: int, *, is_fan_out: bool = False) -> Iterator[Server]:
-    """The floor server for answers of this size, or the one of live delivery."""
+def floor(answer_bytes: int, *, is_fan_out: bool = False, sync: Path | None = None) -> Iterator[Server]:
+    """The floor server for answers of this size, or the one of live delivery, or of writes that are synced there."""
     command = [sys.executable, "-m", "tests.bench.floor", "--answer-bytes", str(answer_bytes)]
     command += ["--fan-out"] if is_fan_out else []
+    command += ["--sync", str(sync)] if sync is not None else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     line = process.stdout.readline().split()
