@@ -34,7 +34,7 @@ from engine.tools.finding import Finding, FindingId, Severity
 
 ROWS_AT_ONCE: Final = 16 * CHUNK_RECORDS
 _READ: Final = 1 << 20
-_NEXT: Final = "readers meet a gap there and everything else; `topics recover DIR --to NEW` saves the rest"
+_NEXT: Final = "readers meet a gap there, and everything else is served; `topics recover DIR --to NEW` saves the rest"
 MENDS: Final = "nothing is lost: it is made again from the data, and written anew at the next rewrite"
 
 Found = Callable[[Finding], None]

@@ -12,6 +12,7 @@ from tests.docs.mentioned import OUTSIDE, mentions, mistake
 from tests.style.sources import ROOT, tracked
 
 DOCUMENTS: Final = [path for path in tracked() if path.suffix == ".md" and not {"reference", "adr"} & set(path.parts)]
+_OURS: Final = re.compile(r"`(topics (?=[\w.'-])[^`\n]+)`")
 MAKEFILE: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -33,6 +34,17 @@ def test_a_command_that_a_document_mentions_is_one(document: object) -> None:
         for mention in mentions(blocks.document(ROOT / str(document)))
         if (wrong := _wrong(mention.text))
     ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", ["engine", "topics_cli", "topics_daemon", "topics_lake", "topics_objects"])
+def test_a_command_that_a_text_of_the_program_mentions_is_one(room: str) -> None:
+    """What a message advises, too: fsck sent people to a command that nobody had written."""
+    found = []
+    for path in tracked():
+        if path.suffix == ".py" and path.parts[0] == room:
+            text = (ROOT / path).read_text(encoding="utf-8")
+            found += [f"{path}: `{said}`: {mistake(said)}" for said in _OURS.findall(text) if mistake(said)]
     assert not found, "\n".join(found)
 
 

@@ -1,4 +1,4 @@
-"""`topics cold compact|sweep`: the cold tier of a stopped store tidied up, which a daemon does by itself as it goes."""
+"""`topics cold compact`, `topics cold sweep`: the cold tier of a stopped store tidied up; a daemon does so itself."""
 
 from __future__ import annotations
 
