@@ -5,7 +5,7 @@ Routes and metrics ask alike, so that neither tells of what the other keeps back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,16 +20,18 @@ def routers_of(
     prefix: str,
     size: int,
     after: str = "",
-    wanted: Callable[[RouterState], bool] = lambda _: True,
+    *,
+    source: str | None = None,
+    dest: str | None = None,
 ) -> tuple[list[RouterState], bool]:
-    """Up to `size` wanted routers that a caller may know of, by name, after a name, and whether there are more.
+    """Up to `size` routers that a caller may know of, by name, after a name, and whether there are more.
 
     Those with other names are not looked at: how many there are does not show in the time that it takes.
     """
     found: list[RouterState] = []
     for beginning in caller.ranges(prefix):
         found += core.routers.page(
-            beginning, size + 1 - len(found), after, lambda state: shows_router(caller, state) and wanted(state)
+            beginning, size + 1 - len(found), after, partial(shows_router, caller), source=source, dest=dest
         )[0]
         if len(found) > size:
             return found[:size], True

@@ -131,11 +131,25 @@ class Routers:
         return self.shown(router)
 
     def page(
-        self, prefix: str, size: int, after: str, wanted: Callable[[RouterState], bool] | None = None
+        self,
+        prefix: str,
+        size: int,
+        after: str,
+        wanted: Callable[[RouterState], bool] | None = None,
+        *,
+        source: str | None = None,
+        dest: str | None = None,
     ) -> tuple[list[RouterState], bool]:
-        """Up to `size` wanted routers by name, after a name, and whether there are more."""
+        """Up to `size` wanted routers by name, after a name, and whether there are more; those of one source, or into
+        one dest, where these are named."""
+        ends: list[int | None] = []
+        for name in (source, dest):
+            slot = None if name is None else self._core.catalog.tip.get(name)
+            if name is not None and slot is None:
+                return [], False
+            ends.append(None if slot is None else slot.topic.id)
         found: list[RouterState] = []
-        for router in self._roster.page(prefix, after):
+        for router in self._roster.page(prefix, after, *ends):
             if not router.active:
                 continue
             state = self.shown(router)

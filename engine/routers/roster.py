@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from itertools import islice
 
 from engine.routers.router import Router
 
@@ -90,10 +91,15 @@ class Roster:
         """The topics that are copied somewhere."""
         return iter(list(self._sources))
 
-    def page(self, prefix: str, after: str) -> Iterator[Router]:
-        """Routers by name, whose names begin with `prefix`, after a name."""
-        start = max(bisect_left(self._names, prefix), bisect_right(self._names, after) if after else 0)
-        for name in self._names[start:]:
+    def page(self, prefix: str, after: str, source: int | None = None, dest: int | None = None) -> Iterator[Router]:
+        """Routers by name, whose names begin with `prefix`, after a name: of all, of one source, or into one dest."""
+        names = self._names
+        if dest is not None:
+            names = sorted(router.name for router in self.of_dest(dest) if source in (None, router.source))
+        elif source is not None:
+            names = sorted(router.name for router in self.of_source(source))
+        start = max(bisect_left(names, prefix), bisect_right(names, after) if after else 0)
+        for name in islice(names, start, None):
             if not name.startswith(prefix):
                 return
             yield self.by_name[name]

@@ -149,20 +149,13 @@ def list_routers(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     check_names(query, _LIST_QUERY, warnings)
     size = page_size(query, daemon.limits)
     after = read_list_cursor(query["cursor"], is_router_name) if "cursor" in query else ""
-    for name in ("source", "dest"):
-        if name in query:
-            caller.check(query[name])
-
-    def wanted(state: RouterState) -> bool:
-        return all(query.get(name, own) == own for name, own in _ends(state))
-
+    source, dest = query.get("source"), query.get("dest")
+    for name in (source, dest):
+        if name is not None:
+            caller.check(name)
     core, prefix = daemon.engine, query.get("prefix", "")
-    found, _ = routers_of(core, caller, prefix, size, after, wanted)
+    found, _ = routers_of(core, caller, prefix, size, after, source=source, dest=dest)
     daemon.drain(*(state.dest for state in found))
-    states, more = routers_of(core, caller, prefix, size, after, wanted)
+    states, more = routers_of(core, caller, prefix, size, after, source=source, dest=dest)
     following = list_cursor(states[-1].router) if more else None
     return list_answer(head, {"routers": [state_shown(state) for state in states]}, following, warnings, started_ns)
-
-
-def _ends(state: RouterState) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("source", state.source), ("dest", state.dest)
