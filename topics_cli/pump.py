@@ -139,7 +139,7 @@ class Pump:
         try:
             self._run_on()
         except Failure as failure:
-            if self._intake is not None and self._batches > 1 and self.refused == 0:
+            if self.refused == 0 and (self.done_to or (self._intake is not None and self._batches > 1)):
                 failure.hint = f"{self.how_far()}; {failure.hint}".rstrip("; ")
             raise
 

@@ -213,3 +213,18 @@ def test_memory_stays_flat_for_a_large_input(shared: Daemon, topic: str) -> None
 
     small, large = peak_kib(2000), peak_kib(30_000)
     assert large < small + 8 * 1024, (small, large)
+
+
+@pytest.mark.parametrize("given", ["lines", "arguments"])
+def test_a_topic_that_gets_full_says_how_far_the_write_has_come(shared: Daemon, topic: str, given: str) -> None:
+    shared.ok("create", topic, "--cap-records", "50", "--discard", "reject")
+    values = [str(number) for number in range(200)]
+    if given == "lines":
+        done = shared.run("write", topic, stdin="".join(f"{value}\n" for value in values).encode())
+    else:
+        done = shared.run("write", topic, *values)
+    assert done.returncode == 1
+    assert b"(topic_full)" in done.stderr
+    last = int(done.stdout.split(b"-")[-1])
+    assert f"in up to {given[:-1]} {last}; ".encode() in done.stderr
+    assert shared.ok("tail", topic, "--from", "0").decode().split() == values[:last]
