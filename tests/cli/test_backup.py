@@ -57,6 +57,20 @@ def test_a_target_that_is_not_empty_is_refused(mortal: Daemon, backup: Path) -> 
     assert mortal.run("backup").returncode == 2
 
 
+def test_what_is_no_backup_is_told_from_a_store_and_from_a_damaged_one(mortal: Daemon, tmp_path: Path) -> None:
+    mortal.stop()
+    os.mkfifo(tmp_path / "pipe")
+    for source, advice in (
+        (mortal.directory / "data", f"topics recover {mortal.directory}/data --to "),
+        (tmp_path, ""),
+    ):
+        done = mortal.run("restore", str(source), "--to", str(tmp_path / "new"))
+        assert done.returncode == 4
+        assert f"{source} has no manifest.json: it is no backup".encode() in done.stderr
+        assert (advice or "give the directory of a backup").encode() in done.stderr
+        assert not (tmp_path / "new").exists()
+
+
 def test_a_directory_that_cannot_be_made_is_said(mortal: Daemon, backup: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     target = str(tmp_path / "file" / "new")

@@ -69,13 +69,18 @@ def restore(session: Session, values: dict[str, Any]) -> int:
     source, target = values["src"], _target(values["to"], "STORE")
     if not os.path.isdir(source):
         raise Failure(f"{source} is no directory", "not_found", "give the directory of a backup")
-    names = _names_in(source)
     from engine.clock import OsClock
     from engine.errors import StoreError
     from engine.tools.backup import verify
     from engine.tools.readonly import ReadOnlyFs
     from engine.tools.recover import Recovery
 
+    if not os.path.exists(os.path.join(source, "manifest.json")):
+        is_store = os.path.exists(os.path.join(source, "STORE"))
+        hint = f"of a store: topics recover {source} --to {target}" if is_store else "give the directory of a backup"
+        what = f"{source} has no manifest.json: it is no backup, or one that was cut short"
+        raise Failure(what, "store_damaged", hint, exits.DAMAGE)
+    names = _names_in(source)
     sheet = Sheet(session)
     progress = Progress(session, f"{source}  verifying")
     fs, writing = ReadOnlyFs(source), None
