@@ -39,6 +39,7 @@ from topics_daemon.keeping import Keeping
 from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
 from topics_daemon.moving import Moving
+from topics_daemon.presence import Refusals
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
@@ -163,7 +164,7 @@ class Daemon:
         self.readers: Readers = cast(Readers, None)
         """For handlers too."""
         self.sessions = Sessions(self)
-        self.shares = Shares(self)
+        self.shares, self.refusals = Shares(self), Refusals(loop)
         self.untaken = Untaken(log)
         self.turn_due = self._turning = self._reads_due = False
         self._window = Window(loop, self._turn)

@@ -19,6 +19,8 @@ from typing import Final
 REFUSED_WITHIN_S: Final = 0.05
 """How long an answer may take to come there and its refusal to come back: at once on one machine, a network's way else.
 The connection stays open for as long."""
+KEPT_MAX: Final = 32
+"""Connections that are kept open so: none of them counts as one."""
 
 
 class Ending(IntEnum):
@@ -50,22 +52,36 @@ def ending_of(descriptor: int) -> Ending:
     return Ending.HALF if found[0][1] == select.POLLRDHUP else Ending.GONE
 
 
-def when_refused(loop: asyncio.AbstractEventLoop, descriptor: int, then: Callable[[], None]) -> None:
-    """Call `then` if what is written in this tick, to who has sent all it will, turns out to reach nobody."""
-    try:
-        kept = socket.socket(fileno=os.dup(descriptor))
-    except OSError:
-        # There are no descriptors left. Leases end by themselves, only later.
-        return
-    if kept.family == socket.AF_UNIX:
-        # Who is there is known already, and who has read the answer may be gone then.
+class Refusals:
+    """Looks, a little later, whether what was written to who has said all it will was refused."""
+
+    __slots__ = ("_kept", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._kept = 0
+        """Sockets that are kept open until they are looked at."""
+
+    def watch(self, descriptor: int, then: Callable[[], None]) -> None:
+        """Call `then` if what is written in this tick turns out to reach nobody; where too much is watched it is taken
+        to have come there."""
+        if self._kept >= KEPT_MAX:
+            return
+        try:
+            kept = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            # There are no descriptors left. Leases end by themselves, only later.
+            return
+        if kept.family == socket.AF_UNIX:
+            # Who is there is known already, and who has read the answer may be gone then.
+            kept.close()
+            return
+        self._kept += 1
+        self._loop.call_later(REFUSED_WITHIN_S, self._look, kept, then)
+
+    def _look(self, kept: socket.socket, then: Callable[[], None]) -> None:
+        self._kept -= 1
+        ending = ending_of(kept.fileno())
         kept.close()
-        return
-    loop.call_later(REFUSED_WITHIN_S, _look, kept, then)
-
-
-def _look(kept: socket.socket, then: Callable[[], None]) -> None:
-    ending = ending_of(kept.fileno())
-    kept.close()
-    if ending is Ending.GONE:
-        then()
+        if ending is Ending.GONE:
+            then()

@@ -10,6 +10,8 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ import pytest
 from tests.daemon.kit import Answer, DaemonProcess, daemon_process, halt, make_queue, post, request
 from tests.daemon.kit2 import Client
 from tests.daemon.socket_kit import Raw, frame
+from topics_daemon.listen import NO_LINGER
+from topics_daemon.presence import KEPT_MAX, Refusals
 
 WAIT_MS = 30_000
 
@@ -125,3 +129,22 @@ def test_F69_who_was_gone_before_it_was_given_a_job_holds_none(
         time.sleep(0.01)
     job = daemon.ask(claim(queue, 1000)).json["claimed"][0]
     assert job["deliveries"] == 1, "and it was not delivered"
+
+
+def test_no_more_connections_are_kept_open_than_may_be_and_all_are_let_go() -> None:
+    due: list[Any] = []
+    loop: Any = SimpleNamespace(call_later=lambda _after_s, call, *args: due.append(partial(call, *args)))
+    told: list[int] = []
+    refusals = Refusals(loop)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        ours, _ = server.accept()
+        before = len(os.listdir("/proc/self/fd"))
+        with ours:
+            for number in range(KEPT_MAX + 5):
+                refusals.watch(ours.fileno(), partial(told.append, number))
+        assert len(os.listdir("/proc/self/fd")) == before - 1 + KEPT_MAX
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    for look in due:
+        look()
+    assert told == list(range(KEPT_MAX))
+    assert len(os.listdir("/proc/self/fd")) == before - 3

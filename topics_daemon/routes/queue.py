@@ -30,7 +30,7 @@ from topics_daemon.decode import check_holder, check_names, decode, decode_flat,
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
-from topics_daemon.presence import Ending, ending_of, when_refused
+from topics_daemon.presence import Ending, ending_of
 from topics_daemon.readers import Asking
 from topics_daemon.routes.asked import in_range, match_of, number
 from topics_daemon.routes.diff import LongPoll, may_wait
@@ -203,7 +203,7 @@ def _look_out(daemon: Daemon, connection: Requester, waiter: Waiter) -> None:
             daemon.engine.queues.undeliver(waiter)
             daemon.wake()
 
-        when_refused(daemon.loop, descriptor, refused)
+        daemon.refusals.watch(descriptor, refused)
 
 
 def _claimed(daemon: Daemon, head: Head, given: ClaimAnswer, warnings: list[str], started_ns: int) -> bytes:
