@@ -36,7 +36,7 @@ from engine.core.slot import Slot
 from engine.core.staged import StagedAppend, StagedConfig, StagedCreate, StagedDelete, StagedDrop, StagedUnchanged
 from engine.core.ticket import Ticket
 from engine.errors import Code, Refused, StoreIOError, log_failed, topic_not_found
-from engine.formats.append import frame_body
+from engine.formats.append import APART_BYTES_MIN, append_pieces, encode_append_body
 from engine.formats.control import ConfigBody, CreateBody, DeleteBody, DropBody, encode_control_body
 from engine.formats.frame import APPEND, FrameType
 from engine.fragment import payload_bytes, render
@@ -187,8 +187,7 @@ class Core(Reads):
         if key is not None:
             check_key_count(self.catalog.keys, self.limits.idempotency_keys, self.now())
         shard = self.catalog.shard_of(self._next_id())
-        looks = self.wal.shards[shard].want or len(batch.datas[0]) > ROOM_BYTES_MIN
-        if looks and not self._room(shard, batch.bytes):
+        if (self.wal.shards[shard].want or len(batch) > 1) and not self._room(shard, batch.bytes):
             return False
         rendered = render(batch, 1, self.now())
         self._check_fits(new, payload_bytes(rendered, 1, self.now()), None)
@@ -218,7 +217,7 @@ class Core(Reads):
         if slot.tip + count - slot.synced > SYNC_WINDOW and config.durability is not EPHEMERAL:
             self.commit.books[slot.shard].wanted = True
             return False
-        looks = shard.want or len(batch.datas[0]) > ROOM_BYTES_MIN
+        looks = shard.want or (count > 1 and len(batch.datas[0]) > ROOM_BYTES_MIN)
         if looks and config.durability is not EPHEMERAL and not self._room(slot.shard, batch.bytes):
             return False
         rendered = render(batch, first, now)
@@ -235,7 +234,13 @@ class Core(Reads):
             if not self.ephemeral.stage(slot, change, count):
                 return False
         else:
-            flags, body, length = frame_body(key, digest, rendered)
+            body: bytes | tuple[bytes, bytes]
+            if count == 1 or len(rendered.fragments) < APART_BYTES_MIN:
+                flags, body = encode_append_body(key, digest, rendered)
+                length = len(body)
+            else:
+                flags, body = append_pieces(key, digest, rendered)
+                length = len(body[0]) + len(body[1])
             if shard.tip_lsn + ((length + 95) & ~7) > shard.append_limit and not self._room(slot.shard, length):
                 return False
             end = self.wal.stage(slot.shard, APPEND, flags, count, slot.topic.id, first, now, body)
@@ -277,16 +282,7 @@ class Core(Reads):
             return False
         if known.digest != digest:
             raise mismatch(key)
-        answer = AppendResult(
-            topic=topic.name,
-            first_seq=known.first_seq,
-            last_seq=known.first_seq + known.count - 1,
-            head_seq=topic.head,
-            count=known.count,
-            created=False,
-            deduped=True,
-            epoch=topic.epoch,
-        )
+        answer = known.again(topic.name, topic.head, topic.epoch)
         self.commit.wait_durable(slot, self.wal.shards[slot.shard].written_lsn if ack_fsync else 0, ticket, answer)
         return True
 

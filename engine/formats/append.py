@@ -29,7 +29,7 @@ _FLAGS_KNOWN: Final = 15
 
 DIGEST_LEN: Final = 16
 APART_BYTES_MIN: Final = 64 * 1024
-"""Fragments from here on are written from where they are."""
+"""Fragments from here on are written from where they are, and not joined to their columns."""
 _U16: Final = Struct("<H")
 _ONES_KEPT: Final = 64
 """Columns of ones that are kept for the batch sizes in use."""
@@ -91,29 +91,22 @@ class SharedBody:
         return encode_append_body(None, b"", self.rendered)[1]
 
 
-def frame_body(key: bytes | None, digest: bytes, rendered: Rendered) -> tuple[int, bytes | tuple[bytes, bytes], int]:
-    """The flags, the body and its length of an Append frame. `digest` has `DIGEST_LEN` bytes where there is a key.
-    Large fragments are not joined to their columns: to copy them costs as much as to write them."""
-    flags, columns = _columns(key, digest, rendered)
-    fragments = rendered.fragments
-    if len(fragments) < APART_BYTES_MIN:
-        body = columns + fragments
-        return flags, body, len(body)
-    return flags, (columns, fragments), len(columns) + len(fragments)
-
-
 def encode_append_body(key: bytes | None, digest: bytes, rendered: Rendered) -> tuple[int, bytes]:
-    """The flags and the body of an Append frame, in one piece."""
+    """The flags and the body of an Append frame. `digest` has `DIGEST_LEN` bytes where there is a key."""
+    if key is None and rendered.size >= 0:  # nothing but data: by far the most frequent of all
+        return 0, rendered.strides.tobytes() + rendered.fragments
     flags, columns = _columns(key, digest, rendered)
     return flags, columns + rendered.fragments
 
 
+def append_pieces(key: bytes | None, digest: bytes, rendered: Rendered) -> tuple[int, tuple[bytes, bytes]]:
+    """The same with the body in two pieces: large fragments cost as much to copy as to write (`APART_BYTES_MIN`)."""
+    flags, columns = _columns(key, digest, rendered)
+    return flags, (columns, rendered.fragments)
+
+
 def _columns(key: bytes | None, digest: bytes, rendered: Rendered) -> tuple[int, bytes]:
     """The flags, and what stands before the fragments."""
-    if rendered.node_lens is None and rendered.meta_lens is None and rendered.tag_lens is None:
-        if key is None:
-            return 0, rendered.strides.tobytes()
-        return FLAG_KEY, _key_part(key, digest) + rendered.strides.tobytes()
     flags = 0
     parts: list[bytes] = []
     if key is not None:

@@ -16,6 +16,7 @@ import msgspec
 import xxhash
 
 from engine.commands import Batch
+from engine.types import AppendResult
 
 FULL_EXPIRY_MS: Final = 1000
 """How often the windows of all topics are looked at when there are too many keys."""
@@ -28,6 +29,19 @@ class Used(msgspec.Struct, frozen=True, gc=False):
     count: int
     digest: bytes
     ts: int
+
+    def again(self, topic: str, head_seq: int, epoch: int) -> AppendResult:
+        """The answer to a retry of it, in a topic whose head is there by now."""
+        return AppendResult(
+            topic=topic,
+            first_seq=self.first_seq,
+            last_seq=self.first_seq + self.count - 1,
+            head_seq=head_seq,
+            count=self.count,
+            created=False,
+            deduped=True,
+            epoch=epoch,
+        )
 
 
 class Keys:
