@@ -51,6 +51,14 @@ def test_a_backup_is_a_store_that_the_tools_read(mortal: Daemon, backup: Path) -
     assert not (backup.parent / "n").exists()
 
 
+def test_explain_without_a_daemon_says_how_it_goes_without_one(mortal: Daemon, backup: Path) -> None:
+    mortal.kill()
+    done = mortal.run("explain", "orders", "4", "--retry-for", "0")
+    assert done.returncode == 69
+    assert done.stderr.endswith(b"without one: --dir DIR\n")
+    assert mortal.run("explain", "orders", "4", "--dir", str(mortal.directory / "data")).returncode == 3
+
+
 def test_a_target_that_is_not_empty_is_refused(mortal: Daemon, backup: Path) -> None:
     assert mortal.run("restore", str(backup), "--to", str(backup)).returncode == 1
     assert mortal.run("backup", "--to", str(backup)).returncode == 1

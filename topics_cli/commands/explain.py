@@ -9,7 +9,7 @@ from topics_cli import exits
 from topics_cli.client import topic_path
 from topics_cli.cold import with_tier
 from topics_cli.cut import ts_of
-from topics_cli.exits import ApiError, Failure
+from topics_cli.exits import ApiError, Failure, NoDaemon
 from topics_cli.findings import Sheet
 from topics_cli.pinned import is_within, pinned
 from topics_cli.progress import Progress
@@ -28,7 +28,11 @@ def explain(session: Session, values: dict[str, Any]) -> int:
     """Tell a record's story; 3 when it is not there to be read."""
     topic, seq = check_name(values["topic"]), values["seq"]
     if values["dir"] is None:
-        found = _by_daemon(session, topic, seq)
+        try:
+            found = _by_daemon(session, topic, seq)
+        except NoDaemon as gone:
+            gone.hint += "; without one: --dir DIR"
+            raise
     else:
         path = data_dir(values["dir"])
         if holder(path) is not None:
