@@ -41,6 +41,8 @@ COPIED_BYTES: Final = 4096
 grows would keep it from growing."""
 RECORD_FIXED: Final = 64
 """What it takes to look at a record however small it is, in the time of bytes."""
+LOOKS_MAX: Final = 4096
+"""Records whose node one page looks at, each by itself: 2 ms. The page ends with them, and the next one goes on."""
 _NO_NODES = frozenset[str]()
 _LINE_FEED: Final = 0x0A
 
@@ -245,7 +247,7 @@ class _Reading:
                         return seq - 1
                     if seq >= first + block.count:
                         index += 1
-                    if self.limit_left == 0 or self.scanned >= budget:
+                    if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left == 0:
                         return seq - 1
                     continue
                 if not sieve.excludes(block):
@@ -260,7 +262,7 @@ class _Reading:
                     return seq - 1
             if seq >= first + block.count:
                 index += 1
-            if self.limit_left == 0 or self.scanned >= budget:
+            if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left == 0:
                 return seq - 1
         return stop
 
@@ -325,7 +327,7 @@ class _Reading:
         history = self.topic.tail.cache.history
         budget = self.request.limit * SCAN_FACTOR
         rows = sieve.rows(history, block)
-        while start < stop and self.limit_left and self.scanned < budget:
+        while start < stop and self.limit_left and self.scanned < budget and sieve.looks_left:
             wanted = self.limit_left
             if rows is not None:
                 # Only parts that have a record with the tag are read.
@@ -396,9 +398,9 @@ class _Reading:
         """As `_take`, of the records that pass the filters."""
         budget = self.request.limit * SCAN_FACTOR - self.scanned
         end = min(stop, start + budget)
-        chosen = [] if sieve.excludes(block) else sieve.indices(block, start, end, self.limit_left)
-        if len(chosen) == self.limit_left:
-            end = chosen[-1] + 1
+        chosen: list[int] = []
+        if not sieve.excludes(block):
+            chosen, end = sieve.indices(block, start, end, self.limit_left)
         for first, last in runs_of(chosen):
             taken = self._take(block, first, last + 1)
             self.scanned -= taken - first
@@ -437,10 +439,11 @@ class _Reading:
 class _Sieve:
     """The filters of one page, rendered."""
 
-    __slots__ = ("needle", "nodes")
+    __slots__ = ("looks_left", "needle", "nodes")
 
     def __init__(self, request: PageRequest, nodes: frozenset[str]) -> None:
         self.needle = None if request.match is None else Needle(request.match)
+        self.looks_left = LOOKS_MAX
         self.nodes = frozenset(part for node in nodes if (part := _node_part(node)) is not None)
 
     def excludes(self, block: Block) -> bool:
@@ -461,8 +464,9 @@ class _Sieve:
         """Whether every record of a hot block passes."""
         return self.needle is None and (not self.nodes or block.node_lens is None)
 
-    def indices(self, block: Block, start: int, stop: int, limit: int) -> list[int]:
-        """Up to `limit` indices in `start … stop - 1` of records that pass, ascending."""
+    def indices(self, block: Block, start: int, stop: int, limit: int) -> tuple[list[int], int]:
+        """Up to `limit` indices in `start … stop - 1` of records that pass, ascending, and where it was looked for no
+        more."""
         chosen: list[int] = []
         if self.needle is None:
             candidates = iter(range(start, stop))
@@ -470,11 +474,16 @@ class _Sieve:
             candidates = iter(tagged_in(block, start, stop, self.needle))
         nodes = self.nodes if block.node_lens is not None else None
         for index in candidates:
-            if not nodes or block.node_part(index) not in nodes:
-                chosen.append(index)
-                if len(chosen) == limit:
-                    break
-        return chosen
+            if nodes:
+                if self.looks_left == 0:
+                    return chosen, index
+                self.looks_left -= 1
+                if block.node_part(index) in nodes:
+                    continue
+            chosen.append(index)
+            if len(chosen) == limit:
+                return chosen, index + 1
+        return chosen, stop
 
 
 def _node_part(node: str) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.topic.page import read_newest, read_page, weight
+from engine.topic.page import LOOKS_MAX, read_newest, read_page, weight
 from engine.types import Match, Page, PageRequest, Reason, Tombstone
 from tests.topic.making import HARD, Made
 
@@ -154,6 +154,26 @@ def test_a_reader_does_not_get_its_own_echo() -> None:
     made = Made(dedupe_node=False)
     made.write(b"1", nodes=["me"])
     assert seqs(page(made, nodes=frozenset({"me"}))) == [1]
+
+
+def test_a_page_looks_at_the_nodes_of_a_few_thousand_records_and_the_next_ones_go_on() -> None:
+    made = Made()
+    count = LOOKS_MAX + 100
+    for tag in ("a", "b"):
+        made.write(*[b"0"] * count, nodes=["me"] * count, tags=[tag] * count)
+    made.write(b"1", nodes=["you"], tags=["b"])
+    mine: dict[str, Any] = {"nodes": frozenset({"me"}), "limit": 1000}
+    ends, cursor = [], 0
+    while cursor < made.topic.head:
+        read = page(made, from_seq=cursor, **mine)
+        cursor = read.next_from_seq
+        ends.append(cursor)
+    assert (seqs(read), read.caught_up) == ([2 * count + 1], True)
+    assert ends == [LOOKS_MAX, 2 * LOOKS_MAX, 2 * count + 1]
+    assert page(made, match=Match("Eq", "b"), **mine).next_from_seq == count + LOOKS_MAX, (
+        "what the tag rules out is free"
+    )
+    assert page(made, limit=40, nodes=frozenset({"me"})).next_from_seq == 4000
 
 
 def test_match_is_a_tag_filter_that_data_cannot_fool() -> None:
