@@ -70,9 +70,7 @@ class RangeSet:
             starts.insert(left, first)
             ends.insert(left, last)
             return
-        if left < right:
-            first = min(first, starts[left])
-            last = max(last, ends[right - 1])
+        first, last = min(first, starts[left]), max(last, ends[right - 1])
         starts[left:right] = array("Q", (first,))
         ends[left:right] = array("Q", (last,))
 

@@ -1,5 +1,7 @@
 """RangeSet against a plain set of numbers."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +38,16 @@ def test_its_neighbours_are_found(ranges: list[tuple[int, int]]) -> None:
         assert real.next_not_in(seq) == next(n for n in range(seq, 999) if n not in model)
         assert real.previous_not_in(seq) == next(n for n in range(seq, -2, -1) if n not in model)
         assert real.next_in(seq, 999) == next((n for n in range(seq, 85) if n in model), 999)
+
+
+@given(RANGES, st.integers(0, 80), st.integers(0, 20))
+def test_its_part_between_two_seqs_is_given_as_ranges(ranges: list[tuple[int, int]], first: int, more: int) -> None:
+    real, model = both(ranges)
+    part = real.between(first, first + more)
+    assert [seq for low, high in part for seq in range(low, high + 1)] == sorted(
+        model & {*range(first, first + more + 1)}
+    )
+    assert all(high + 1 < low for (_, high), (low, _) in pairwise(part))
 
 
 def test_ranges_that_touch_are_one() -> None:
