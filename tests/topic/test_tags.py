@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.commands import DeleteSelector
 from engine.tagset import Needle
-from engine.topic.tags import resolve_delete, tagged_in
+from engine.topic.tags import DENSE, resolve_delete, tagged_in
 from engine.types import Match, Reason
 from tests.topic.making import HARD, Made
 
@@ -90,3 +90,17 @@ def test_what_looks_like_a_tag_inside_data_is_none(
     stop = data.draw(st.integers(start, len(records)))
     found = list(tagged_in(made.topic.tail.blocks[0], start, stop, Needle(match)))
     assert found == [index for index in range(start, stop) if match.accepts(tags[index])]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "ab", "aba", "aa", "é", None]), min_size=1, max_size=40),
+    st.sampled_from([Match("Eq", "a"), Match("Eq", "ab"), Match("Glob", "a"), Match("Glob", "ab"), Match("Eq", "é")]),
+)
+def test_where_hits_are_frequent_each_tag_is_compared_whole(tags: list[str | None], match: Match) -> None:
+    """So many hits in front that tags are no longer searched for, but looked at one by one."""
+    tags = [match.value] * (DENSE + 1) + tags
+    made = Made()
+    made.write(*[b'"a"'] * len(tags), tags=tags)
+    (block,) = made.topic.tail.blocks
+    found = list(tagged_in(block, 0, len(tags), Needle(match)))
+    assert found == [index for index, tag in enumerate(tags) if match.accepts(tag)]
