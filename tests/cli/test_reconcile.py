@@ -167,6 +167,13 @@ def test_jobs_that_were_done_twice_or_never_are_named() -> None:
     assert found["kept"] == "done, and still there: 1 job (20)"
 
 
+@pytest.mark.parametrize("counter", ["written", "acked", "ready", "dead_lettered", "deleted", "evicted", "lost"])
+def test_each_counter_of_a_queue_has_its_part_in_the_sum(counter: str) -> None:
+    evidence = queue(20)
+    evidence.state["queue"][counter] += 1
+    assert "counts" in wrong(evidence), counter
+
+
 def test_an_ack_whose_answer_was_lost_counts_only_where_an_answer_could_be_lost() -> None:
     worker = seen(*range(1, 20), kind="work", skipped={20: "gone"}, lost=1)
     assert wrong(queue(20, seen=[worker])) == {}

@@ -98,7 +98,7 @@ def test_what_looks_like_a_tag_inside_data_is_none(
 )
 def test_where_hits_are_frequent_each_tag_is_compared_whole(tags: list[str | None], match: Match) -> None:
     """So many hits in front that tags are no longer searched for, but looked at one by one."""
-    tags = [match.value] * (DENSE + 1) + tags
+    tags = [*[match.value] * (DENSE + 1), *tags]
     made = Made()
     made.write(*[b'"a"'] * len(tags), tags=tags)
     (block,) = made.topic.tail.blocks
