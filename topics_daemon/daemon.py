@@ -18,15 +18,13 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from engine.core import Core, Ticket
-from engine.delivery import Governor, Observed
-from engine.delivery.governor import OBSERVE_S
+from engine.delivery import Governor
 from engine.errors import Code, TopicsError, Unavailable
 from engine.fs import Fs
 from engine.queue.commands import Claim
 from engine.segment.tiers import TieredFs
 from engine.topic.history import ReadJob
 from engine.types import PageRequest
-from topics_daemon.answers import Repeated
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
 from topics_daemon.exchange import Joins, Link, Requester
@@ -40,10 +38,10 @@ from topics_daemon.log import Log, describe
 from topics_daemon.metrics import Metrics
 from topics_daemon.moving import Moving
 from topics_daemon.presence import Refusals
+from topics_daemon.pressure import Pressure
 from topics_daemon.pump import Pump
 from topics_daemon.readers import Late, Readers
 from topics_daemon.routes.table import ROUTES, Route, assign
-from topics_daemon.routes.write import note_pacing
 from topics_daemon.routing import Routing
 from topics_daemon.sessions import Sessions
 from topics_daemon.shares import Shares
@@ -114,8 +112,6 @@ class Daemon:
     """How many connections there are from all addresses, those left out that were turned away."""
     turned_away = 0
     """Connections beyond a cap that are still open."""
-    busy = 0.0
-    """Share of the time that the loop has worked, between the last two looks at the pressure."""
     handovers: Handovers
     """For handlers; they only run once there are any."""
 
@@ -169,11 +165,7 @@ class Daemon:
         self.turn_due = self._turning = self._reads_due = False
         self._window = Window(loop, self._turn)
         self._return = Return(loop, self._look_at_syncs)
-        self._answered, self._waited_s_max = 0, 0.0
-        self._too_much: Repeated | None = None
-        self._worked_s = time.thread_time()
-        self._observed_s = loop.time()
-        self._observer = loop.call_later(OBSERVE_S, self._observe)
+        self.pressure = Pressure(self, self._window)
         self._turns_to_chore, self._chore_runs = 0, False
         self._syncer: Worker | None = None
         self._filler: Worker | None = None
@@ -310,10 +302,6 @@ class Daemon:
         self.unsettled.append(whose)
         if not self._turning:
             self.wake()
-
-    def waited(self, wait_s: float) -> None:
-        """A request waited so long in what its connection had sent until it was taken up."""
-        self._waited_s_max = max(self._waited_s_max, wait_s)
 
     def drain(self, *names: str) -> None:
         """These topics are about to be shown: routers bring in first what their sources have acked. Raises `Behind`."""
@@ -521,49 +509,10 @@ class Daemon:
         self._tick_due_s = self.loop.time() + self._tick_s
         self._ticker = self.loop.call_later(self._tick_s, self._tick)
 
-    def _observe(self) -> None:
-        """Look at the pressure, and take what follows from it."""
-        now, core, ready = self.loop.time(), self.core, self.pump.ready
-        answered, worked_s = self.metrics.answered(), time.thread_time()
-        self.busy = min(1.0, (worked_s - self._worked_s) / max(now - self._observed_s, 1e-3))
-        behind = core.keeper.behind if core is not None else 0.0
-        self.shares.slow_down(behind)
-        self.governor.observe(
-            Observed(
-                depth=len(ready),
-                delay_s=ready.waited_s_max,
-                wait_s=self._waited_s_max,
-                lag_s=max(0.0, now - self._observed_s - OBSERVE_S),
-                queue_bytes=core.wal.unsynced_bytes if core is not None else 0,
-                behind=behind,
-                in_flight=self.gate.inflight,
-                answered=answered - self._answered,
-                busy=self.busy,
-            ),
-            now,
-        )
-        self._answered, self._worked_s, self._observed_s, ready.waited_s_max = answered, worked_s, now, 0.0
-        self._waited_s_max, self._too_much = 0.0, None
-        was, self._window.length_s = self._window.length_s, self.governor.window_s
-        if was or self._window.length_s:
-            note_pacing(self._window.length_s)
-        self.pump.press(self.governor)
-        self._observer = self.loop.call_later(OBSERVE_S, self._observe)
-
-    def pressed(self, wait_s: float) -> Repeated | None:
-        """The 429 of a write that has waited so long behind others on its connection, if it is refused."""
-        if not self.governor.refuses(wait_s):
-            return None
-        if self._too_much is None:
-            wait_ms = int(self.governor.retry_s * 1000)  # as long as pressure is not looked at again
-            said = "more is asked of this daemon than it can do; try again later, or send disable_backpressure"
-            self._too_much = Repeated(Unavailable(Code.THROTTLED, said, {"retry_after_ms": wait_ms}))
-        return self._too_much
-
     def halt(self, timeout_s: float) -> list[str]:
         """Stop the timers and threads; what they did is taken back first. Names the threads that hang in a disk."""
         self._ticker.cancel()
-        self._observer.cancel()
+        self.pressure.stop()
         if self._pulse is not None:
             self._pulse.cancel()
         if self._claims is not None:

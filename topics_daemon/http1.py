@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
             elif self.phase is not WAIT or not self._start_waiting():
                 break
         if self._backlog is not None:
-            self.daemon.waited(self._backlog.taken(len(self._inbuf), self.daemon.loop.time()))
+            self.daemon.pressure.waited(self._backlog.taken(len(self._inbuf), self.daemon.loop.time()))
         self._settle_reading()
 
     def waited_s(self) -> float:

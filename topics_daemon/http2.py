@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._held = inflow.has_frame
-        self.daemon.waited(self._backlog.taken(len(inflow), now))
+        self.daemon.pressure.waited(self._backlog.taken(len(inflow), now))
         self._settle_reading()
         if self._eof and not self._held:
             self._end()

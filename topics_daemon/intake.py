@@ -310,7 +310,7 @@ class Intake:
     def _lack(self) -> TopicsError | None:
         """Why the next batch may not be written just now, or None."""
         daemon = self._daemon
-        if (pressed := daemon.pressed(0.0)) is not None:
+        if (pressed := daemon.pressure.refusal(0.0)) is not None:
             return pressed.error.anew()
         if self._caller.inflight >= daemon.inflight_max:
             return _throttled("too many requests are in flight", "max_inflight_per_key", daemon.inflight_max)

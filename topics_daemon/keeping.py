@@ -62,7 +62,7 @@ class Keeping:
         if self._daemon.shares.bulk is not self._is_bulk:
             self._is_bulk = self._daemon.shares.bulk
             sys.setswitchinterval(BULK_SWITCH_S if self._is_bulk else SWITCH_S)
-        if self._has_freed and self._daemon.busy < QUIET:
+        if self._has_freed and self._daemon.pressure.busy < QUIET:
             self._has_freed = False
             self._daemon.loop.run_in_executor(None, give_back)
         if not self._planned and (keeper.active or keeper.has_aside or keeper.is_due(self._core.commit.now_ms)):

@@ -232,7 +232,7 @@ class Socket:
                 break
             self._inbox_bytes -= len(inbox.popleft())
         if self._waits_s and len(inbox) < count:
-            self.daemon.waited(self.waited_s())
+            self.daemon.pressure.waited(self.waited_s())
         if not inbox:
             self._waits_s = 0.0
         elif not self._waits_s:

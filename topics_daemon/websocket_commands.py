@@ -228,7 +228,7 @@ class Commands:
         self._socket.caller.require(self._routes[PUBLISH.name].scope)
 
         def handler(daemon: Daemon, asking: Requester, head: Head, _body: bytes, started_ns: int) -> bytes | None:
-            pressed = daemon.pressed(asking.waited_s()) if daemon.governor.refusing else None
+            pressed = daemon.pressure.refusal(asking.waited_s()) if daemon.governor.refusing else None
             return submit(daemon, asking, head, write_of(read, daemon.limits), started_ns, pressed)
 
         self._start(PUBLISH, request_id, read.topic, b"", handler, read.ack is not None)

@@ -37,7 +37,12 @@ class Drive:
         loop = SimpleNamespace(time=lambda: self.now_s, call_later=lambda *_: None)
         self.shares = SimpleNamespace(bulk=False)
         daemon = SimpleNamespace(
-            loop=loop, job_bug=None, log=None, busy=1.0, shares=self.shares, wake_for_log=lambda: None
+            loop=loop,
+            job_bug=None,
+            log=None,
+            pressure=SimpleNamespace(busy=1.0),
+            shares=self.shares,
+            wake_for_log=lambda: None,
         )
         monkeypatch.setattr(keeping, "Worker", lambda *_: SimpleNamespace(name="keeper", stop=lambda _s: True))
         self.keeping = Keeping(cast(Any, daemon), cast(Any, core), cast(OsFs, None))

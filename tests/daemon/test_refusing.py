@@ -39,7 +39,7 @@ def ask(body: bytes, kind: bytes = b"application/json") -> bytes | None:
     too_much = Repeated(TOO_MUCH)
     daemon: Any = SimpleNamespace(
         governor=SimpleNamespace(refusing=True),
-        pressed=lambda wait_s: too_much if wait_s == 7.0 else None,
+        pressure=SimpleNamespace(refusal=lambda wait_s: too_much if wait_s == 7.0 else None),
         metrics=SimpleNamespace(refused=refusals.append),
         limits=Limits(),
         engine=Engine(),

@@ -97,7 +97,7 @@ def opened() -> tuple[Socket, Connection, Subscription]:
         limits=Limits(),
         join=lambda _: None,
         shares=SimpleNamespace(comes_later=lambda _: False),
-        waited=lambda _: None,
+        pressure=SimpleNamespace(waited=lambda _: None),
     )
     connection = Connection()
     lines = parse(handshake(), Bounds(32768, 8192, 100)).upgrade

@@ -33,7 +33,7 @@ def append_stream(daemon: Daemon, connection: Requester, head: Head, body: bytes
         raise invalid('ack must be "fsync"', "ack")
     warnings: list[str] = []
     check_names(query, _QUERY, warnings)
-    if (pressed := daemon.pressed(connection.waited_s())) is not None:
+    if (pressed := daemon.pressure.refusal(connection.waited_s())) is not None:
         raise pressed.error.anew()
     # What is wrong with each record is wrong before the first one.
     check_batch(batch_of_lines(query, [b"0"]), daemon.limits)

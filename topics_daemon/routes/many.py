@@ -96,7 +96,7 @@ class ManyExchange(Exchange):
             head.caller.check(check_topic_name(name, "topics"))
         # A key is the topic's, so the one of the header stands for every part that has none of its own.
         key = None if head.idempotency_key is None else check_key(head.idempotency_key, daemon.limits)
-        pressed = daemon.pressed(self.connection.waited_s()) if daemon.governor.refusing else None
+        pressed = daemon.pressure.refusal(self.connection.waited_s()) if daemon.governor.refusing else None
         parts: dict[str, Write | TopicsError] = {}
         for name, text in texts.items():
             parts[name] = _read_part(daemon, head, text, node, key, pressed)

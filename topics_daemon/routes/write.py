@@ -194,7 +194,7 @@ def result_members(result: AppendResult, return_seqs: bool) -> bytes:
 
 def write_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes | None:
     """`POST /v0/topics/:t`."""
-    pressed = daemon.pressed(connection.waited_s()) if daemon.governor.refusing else None
+    pressed = daemon.pressure.refusal(connection.waited_s()) if daemon.governor.refusing else None
     if pressed is not None and _INSISTS.search(body) is None:
         return _refused(daemon, head, pressed, started_ns)
     if len(body) >= LARGE_BYTES:
