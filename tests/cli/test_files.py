@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine import Engine
+from engine.tools.recover import LostRange, Report
 from tests.cli import support
 from tests.cli.support import Daemon, Terminal, clean_environment
+from topics_cli.commands.recover import lines_of as recovered_lines
 
 pytestmark = pytest.mark.slow
 
@@ -168,6 +170,16 @@ def test_recover_says_what_is_lost_keeps_the_bytes_and_ends_with_5(store: Path, 
         assert first["$tombstone"]["reason"] == "corruption"
         assert (first["$tombstone"]["gap_from"], first["$tombstone"]["gap_to"]) == (1, 3)
         assert len(list(log.read("audit"))) == 5
+
+
+def test_recover_says_where_doubtful_records_are_and_what_keeps_them() -> None:
+    one = LostRange(topic="orders", first=1, last=9)
+    report = Report(topics=1, lost=[one], doubtful=[one])
+    for dry_run, where in ((False, "are"), (True, "would be")):
+        lines = recovered_lines(report, 20, dry_run)
+        assert "lost\torders\t1-9\tmay have been deleted" in lines
+        assert [line for line in lines if f"{where} in lost/doubtful-" in line and "--keep-doubtful" in line]
+    assert "doubtful" not in " ".join(recovered_lines(Report(topics=1), 20))
 
 
 def test_recover_swaps_and_refuses_a_target_that_is_not_empty(store: Path, tmp_path: Path) -> None:

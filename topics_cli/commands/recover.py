@@ -146,6 +146,9 @@ def lines_of(report: Report, most: int, dry_run: bool = False) -> list[str]:
     lines.append(f"{'would save' if dry_run else 'saved'}\t{topics}, {records}, {show_size(report.bytes)}")
     if dry_run:
         lines.append("nothing was written (--dry-run)")
+    if doubtful:
+        are = "would be" if dry_run else "are"
+        lines.append(f"records that may have been deleted {are} in lost/doubtful-N.ndjson; --keep-doubtful keeps them")
     count = len(surely)
     if perhaps:
         topics = counted(len({one.topic for one in perhaps}), "topic")
