@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics_daemon.sse import data_lines, event, heartbeat, pack_position, unpack_position
+from topics_daemon.sse import JSON_ID_TOPICS_MAX, data_lines, event, heartbeat, pack_position, unpack_position
 
 
 @pytest.mark.parametrize("payload", [b"[1,\n2]", b"[1,\r\n2]", b"[1,\r2]", b"[\n\n1,\r\r2\n]"])
@@ -36,6 +36,14 @@ cursors = st.dictionaries(
 def test_an_id_says_where_every_topic_stood(where: dict[str, int]) -> None:
     text = pack_position(where).decode()
     assert "=" not in text
+    assert unpack_position(text, list(where)) == where
+
+
+def test_an_id_of_many_topics_says_it_too() -> None:
+    seqs = (0, 1, 127, 128, 16_383, 16_384, 2**63, 2**64 - 1)
+    where = {f"t{n}": seqs[n % len(seqs)] for n in range(JSON_ID_TOPICS_MAX + 1)}
+    text = pack_position(where).decode()
+    assert len(text) < 6 * len(where), "it has the seqs, and no names"
     assert unpack_position(text, list(where)) == where
 
 

@@ -119,15 +119,17 @@ def test_of_processes_that_try_at_once_each_is_told_the_same(tmp_path: Path) -> 
 def test_files_of_a_place_are_read_and_nothing_else() -> None:
     place = DirectoryPlace(FakeDisk())
     place.put("base/meta/a", [b"0123456789"])
-    fs = PlaceFs(place, "base", {"meta/a": 10})
-    handle = fs.open("meta/a", OpenMode.READ)
+    place.put("base/meta/c", [b"other"])
+    fs = PlaceFs(place, "base", {"meta/a": 10, "meta/c": 5})
+    handle, other = fs.open("meta/a", OpenMode.READ), fs.open("meta/c", OpenMode.READ)
+    assert fs.pread(other, 9, 0) == b"other"
     assert (fs.pread(handle, 4, 3), fs.pread(handle, 9, 8), fs.pread(handle, 1, 10), fs.size(handle)) == (
         b"3456",
         b"89",
         b"",
         10,
     )
-    assert (fs.list(""), fs.list("meta"), fs.exists("meta"), fs.exists("b")) == (["meta"], ["a"], True, False)
+    assert (fs.list(""), fs.list("meta"), fs.exists("meta"), fs.exists("b")) == (["meta"], ["a", "c"], True, False)
     with pytest.raises(FileNotFoundError):
         fs.open("meta/b", OpenMode.READ)
     for change in (
