@@ -6,6 +6,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.exceptions import TooManyStreamsError
+from hyperframe.frame import Frame
 
 from topics_daemon.http2_protocol import COUNTED_MIN, REQUESTS_MAX, Protocol
 
@@ -51,3 +52,13 @@ def test_streams_that_are_over_are_forgotten() -> None:
         server.send_headers(number, [(":status", "200")], end_stream=True)
         assert len(server.streams) <= COUNTED_MIN + 1
         client.receive_data(server.data_to_send())
+
+
+def test_no_text_is_made_of_frames_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, server = joined()
+
+    def refuse(frame: Frame) -> str:
+        raise AssertionError("somebody has asked for it")
+
+    monkeypatch.setattr(Frame, "__repr__", refuse)
+    assert ask(client, server, 3) == [1, 3, 5]

@@ -105,7 +105,8 @@ class LongPoll(Exchange):
         raise NotImplementedError
 
     def ended(self) -> None:
-        self.expire()
+        if self.answer is None:
+            self.expire()
 
     def finish(self, answer: bytes) -> None:
         if self.answer is None:
