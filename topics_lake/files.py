@@ -10,6 +10,7 @@ into batches, files of another format or row groups.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import shutil
@@ -215,6 +216,18 @@ def parquet_batches(path: str, columns: Sequence[str] | None = None) -> Iterator
             yield from file.iter_batches(row_groups=[number], columns=columns)
 
 
+class _Blocks(io.BufferedReader):
+    """A file of CSV, of which no block ends between a carriage return and its line feed: pyarrow takes a line feed that
+    begins a block for the end of the line before, inside of quotes too, and drops it."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        block = super().read(size)
+        if block.endswith(b"\r") and self.peek(1).startswith(b"\n") and len(block) > 1:
+            self.seek(-1, os.SEEK_CUR)
+            return block[:-1]
+        return block
+
+
 def csv_batches(path: str, types: Mapping[str, Any], only: Sequence[str] = ()) -> Iterator[Any]:
     """The rows of a file of CSV, `types` of columns given, those of others guessed from the first ones; `only` these
     columns. A row that is longer than what is read at once makes that more. Raises `ArrowInvalid`."""
@@ -224,9 +237,12 @@ def csv_batches(path: str, types: Mapping[str, Any], only: Sequence[str] = ()) -
         read = pa.csv.ReadOptions(block_size=block, skip_rows_after_names=rows)
         convert = pa.csv.ConvertOptions(column_types=types, include_columns=list(only), strings_can_be_null=False)
         try:
-            with pa.csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader:
-                types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
+            with (
+                _Blocks(open(path, "rb", buffering=0)) as file,
+                pa.csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert) as reader,
+            ):
                 for batch in reader:
+                    types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
                     yield batch
                     rows += batch.num_rows
             return
