@@ -36,12 +36,12 @@ from engine.formats.manifest import (
     encode_meta,
 )
 from engine.formats.snapshot import META_DIR, BadSnapshot, Globals, parse_snapshot_name
-from engine.fs import Fs, OpenMode, Space, read_file
+from engine.fs import Fs, OpenMode, read_file
 from engine.store.init import Missing, read_meta
 from engine.store.leftovers import checkpoint_files
 from engine.store.snapshots import read_globals
 from engine.tools.placed import Found, Placed, headers_of, history_moved, log_files, place
-from engine.tools.readonly import NoWrites
+from engine.tools.readonly import View
 from engine.wal.chain import DATA_START, LogFile, owners, shard_dir
 from engine.wal.prepare import file_header
 
@@ -54,12 +54,12 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Patched(NoWrites):
+class Patched(View):
     """`Fs` over another one, some of whose files have another content or another place; nothing is written."""
 
     def __init__(self, fs: Fs, contents: dict[str, bytes], placed: Placed, empty: dict[str, str]) -> None:
         """`empty`: files that were made up for shards without log, and what these are called."""
-        self._fs = fs
+        super().__init__(fs)
         self._contents = contents
         self._placed = placed
         self._made = {*contents, *placed.moved}
@@ -127,21 +127,6 @@ class Patched(NoWrites):
         for path, name in self.empty.items():
             note = note.replace(f"{path}: offset 0", name).replace(path, name)
         return note
-
-    def lock(self) -> bool:
-        return True
-
-    def same_root(self) -> bool:
-        return True
-
-    def kind(self) -> str:
-        return self._fs.kind()
-
-    def space(self) -> Space:
-        return self._fs.space()
-
-    def boot_id(self) -> str:
-        return self._fs.boot_id()
 
 
 def patch(fs: Fs, notes: list[str]) -> Patched:

@@ -10,7 +10,7 @@ import errno
 from collections.abc import Sequence
 from typing import Never
 
-from engine.fs import OpenMode, OsFs
+from engine.fs import Fs, OpenMode, OsFs, Space
 
 
 class NoWrites:
@@ -45,6 +45,28 @@ class NoWrites:
 
     def truncate(self, handle: int, length: int) -> None:
         refuse("a file")
+
+
+class View(NoWrites):
+    """What is the same for all that is `Fs` over another one and only reads: it takes no lock, nobody replaces it."""
+
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+
+    def lock(self) -> bool:
+        return True
+
+    def same_root(self) -> bool:
+        return True
+
+    def kind(self) -> str:
+        return self._fs.kind()
+
+    def space(self) -> Space:
+        return self._fs.space()
+
+    def boot_id(self) -> str:
+        return self._fs.boot_id()
 
 
 class ReadOnlyFs(NoWrites, OsFs):  # type: ignore[misc]  # what NoWrites refuses need not be a method of OsFs

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from engine.fs import REFUSED, Fs, OpenMode, Space
-from engine.tools.readonly import NoWrites
+from engine.fs import REFUSED, Fs, OpenMode
+from engine.tools.readonly import View
 from engine.topic.rangeset import RangeSet
 
 BLOCK: Final = 4096
@@ -36,11 +36,11 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str
 
 
-class Readable(NoWrites):
+class Readable(View):
     """`Fs` over another one, with what that refuses made up."""
 
     def __init__(self, fs: Fs) -> None:
-        self._fs = fs
+        super().__init__(fs)
         self._paths: dict[int, str] = {}
         self._bad: dict[str, RangeSet] = {}
         """By path: blocks that are refused."""
@@ -130,21 +130,6 @@ class Readable(NoWrites):
 
     def _close(self, path: str, error: OSError) -> None:
         self._closed[path] = _why(error)
-
-    def lock(self) -> bool:
-        return True
-
-    def same_root(self) -> bool:
-        return True
-
-    def kind(self) -> str:
-        return self._fs.kind()
-
-    def space(self) -> Space:
-        return self._fs.space()
-
-    def boot_id(self) -> str:
-        return self._fs.boot_id()
 
 
 def _why(error: OSError) -> str:
