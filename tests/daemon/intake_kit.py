@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.daemon.http2_kit import Client
 from tests.daemon.kit import DaemonProcess, Wire
-from tests.daemon.kit2 import Client
 
 NDJSON, TEXT = "application/x-ndjson", "text/x-lines"
 

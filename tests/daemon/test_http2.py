@@ -17,8 +17,8 @@ import httpx
 import pytest
 from h2.errors import ErrorCodes
 
+from tests.daemon.http2_kit import JSON, Client, frame
 from tests.daemon.kit import DaemonProcess, daemon_process, request, watch
-from tests.daemon.kit2 import JSON, Client, frame
 
 MIB = 1024 * 1024
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from h2.errors import ErrorCodes
 
-from tests.daemon.kit2 import frame
+from tests.daemon.http2_kit import frame
 from topics_daemon.http2_frames import BUDGET_MAX, FRAMES_AT_ONCE, PREFACE, Inflow, Unruly
 
 SETTINGS = frame(4, 0, 0)

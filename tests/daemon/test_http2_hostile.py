@@ -10,8 +10,8 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
+from tests.daemon.http2_kit import JSON, Client, frame
 from tests.daemon.kit import DaemonProcess, daemon_process, request
-from tests.daemon.kit2 import JSON, Client, frame
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from h2.errors import ErrorCodes
 from hpack import Encoder
 
+from tests.daemon.http2_kit import JSON, Client, frame
 from tests.daemon.kit import DaemonProcess, check_order, daemon_process, post, watch
-from tests.daemon.kit2 import JSON, Client, frame
 from topics_daemon.http2_frames import FRAME_HEAD_BYTES, PREFACE
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.daemon import kit2
+from tests.daemon import http2_kit
 from tests.daemon.kit import DaemonProcess, clean_environment, daemon_process, post, request
 from tests.daemon.socket_kit import Client
 
@@ -126,7 +126,7 @@ def without_time(text: bytes | str) -> str:
 
 def test_over_http2_nothing_tells_them_apart(daemon: DaemonProcess) -> None:
     auth = ("authorization", "Bearer mine")
-    with kit2.Client(daemon) as client:
+    with http2_kit.Client(daemon) as client:
         for path, body in (
             ("/v0/topics/{}", None),
             ("/v0/topics/{}/records/1", None),

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.http2_kit import Client
 from tests.daemon.intake_kit import END, TEXT, Stream, begin2, chunk, head, lines2, send2, whole
 from tests.daemon.kit import (
     Answer,
@@ -27,7 +28,6 @@ from tests.daemon.kit import (
     request,
     start,
 )
-from tests.daemon.kit2 import Client
 
 pytestmark = pytest.mark.slow
 

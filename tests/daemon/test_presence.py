@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.http2_kit import Client
 from tests.daemon.kit import Answer, DaemonProcess, daemon_process, halt, make_queue, post, request
-from tests.daemon.kit2 import Client
 from tests.daemon.socket_kit import Raw, frame
 from topics_daemon.listen import NO_LINGER
 from topics_daemon.presence import KEPT_MAX, Refusals

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine.fs import OpenMode, OsFs
-from tests.daemon import kit2
+from tests.daemon import http2_kit
 from tests.daemon.kit import (
     DaemonProcess,
     Events,
@@ -111,7 +111,7 @@ def test_S01_what_leads_here_by_another_name_is_421(daemon: DaemonProcess, host:
             answer = daemon.ask(f"GET {scheme}://{host}{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert answer.status == 421, scheme
     refused = 421 if host else 400  # an empty field says nothing in HTTP/2, as if it were not there
-    with kit2.Client(daemon) as client:
+    with http2_kit.Client(daemon) as client:
         assert client.answer(client.begin("GET", path, host=host))[0] == refused
         number = client.h2.get_next_available_stream_id()
         client.h2.send_headers(
@@ -134,11 +134,11 @@ def test_S01_the_authority_of_the_target_decides_and_two_that_differ_are_refused
     assert status("/v0/topics/t", "localhost", "0.0.0.0") == status(ours, "localhost", "localhost") == 400
     assert status("/v0/topics/t") == status(ours) == 400, "HTTP/1.1 without a Host"
     for authority, host in (("localhost", "0.0.0.0"), ("0.0.0.0", "localhost"), ("localhost", "localhost:80")):
-        with kit2.Client(daemon) as client:
+        with http2_kit.Client(daemon) as client:
             client.begin("GET", "/v0/topics/t", ("host", host), host=authority)
             assert client.is_ended()
             assert not client.statuses
-    with kit2.Client(daemon) as client:
+    with http2_kit.Client(daemon) as client:
         assert client.answer(client.begin("GET", "/v0/topics/t", ("host", "localhost")))[0] == 200
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.daemon import kit2
+from tests.daemon import http2_kit
 from tests.daemon.kit import DaemonProcess, Events, clean_environment, daemon_process, post, request
 from tests.daemon.socket_kit import Client
 
@@ -216,7 +216,7 @@ def test_over_http2_streams_and_sockets_too(worlds: list[World]) -> None:
     def hear(world: World) -> list[str]:
         daemon, said = world.daemon, []
         auth = ("authorization", "Bearer mine")
-        with kit2.Client(daemon) as client:
+        with http2_kit.Client(daemon) as client:
             for path in ("/v0/topics", "/v0/routers", "/v0/metrics", "/v0/ready", "/v0/topics/tenant42:queue"):
                 status, body = client.answer(client.begin("GET", path, auth))
                 said.append(f"{path} {status} {series(body.decode())}")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.http2_kit import Client
 from tests.daemon.kit import DaemonProcess, daemon_process, post
-from tests.daemon.kit2 import Client
 from topics_daemon import untaken
 from topics_daemon.log import Log
 from topics_daemon.untaken import UNTAKEN_BYTES_MAX, Untaken

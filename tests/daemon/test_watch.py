@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.daemon import socket_kit
+from tests.daemon.http2_kit import Client, frame
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, halt, post, request, start, watch
-from tests.daemon.kit2 import Client, frame
 
 pytestmark = pytest.mark.slow
 
