@@ -30,6 +30,8 @@ from tests.daemon.kit import (
     watch,
 )
 from tests.daemon.socket_kit import handshake
+from topics_daemon.config import SEGMENT_HANDLES
+from topics_daemon.lifecycle import FDS_RESERVED
 
 pytestmark = pytest.mark.slow
 
@@ -267,10 +269,12 @@ def test_S21_no_link_is_followed_where_a_file_of_the_store_is_meant(tmp_path: Pa
         assert precious.read_text() == "mine"
 
 
+FILES = FDS_RESERVED + 44
+"""Descriptors of a daemon that may have few: 44 connections are left."""
 FEW: str = """
 import resource, sys
 sys.path.insert(0, {root!r})
-resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
 from topics_daemon.main import main
 sys.exit(main())
 """
@@ -278,11 +282,11 @@ sys.exit(main())
 
 def test_without_a_bound_there_are_as_many_connections_as_there_may_be_files(tmp_path: Path) -> None:
     launcher = tmp_path / "few.py"
-    launcher.write_text(FEW.format(root=str(ROOT)))
+    launcher.write_text(FEW.format(root=str(ROOT), files=FILES))
     daemon = start(tmp_path, "--max-connections", "0", launcher=launcher)
     wires = [daemon.wire() for _ in range(45)]
     try:
-        assert wires[-1].answer().json["error"]["detail"] == {"limit": "max_connections", "max": 300 - 256}
+        assert wires[-1].answer().json["error"]["detail"] == {"limit": "max_connections", "max": 44}
         wires[0].send(post("/v0/topics/t", {"records": [{"data": 1}]}))
         assert wires[0].answer().status == 201
         assert "fewer connections" not in daemon.log
@@ -294,7 +298,7 @@ def test_without_a_bound_there_are_as_many_connections_as_there_may_be_files(tmp
 
 def test_F24_S23_connections_end_before_descriptors_do_and_no_data_path_fails(tmp_path: Path) -> None:
     launcher = tmp_path / "few.py"
-    launcher.write_text(FEW.format(root=str(ROOT)))
+    launcher.write_text(FEW.format(root=str(ROOT), files=FILES))
     daemon = start(tmp_path, "--segment-max-events", "10", "--cache-bytes", "1MiB", launcher=launcher)
     wires = []
     try:
@@ -302,7 +306,7 @@ def test_F24_S23_connections_end_before_descriptors_do_and_no_data_path_fails(tm
             daemon.write("old", *["x" * 4000] * 10)
         assert daemon.ask(post("/v0/admin/checkpoint", {})).status == 200
         (said,) = [json.loads(line) for line in daemon.log.splitlines() if "fewer connections" in line]
-        assert said["max_connections"] == 300 - 256
+        assert said["max_connections"] == 44
         for number in range(120):
             wire = daemon.wire()
             wires.append(wire)
@@ -312,7 +316,7 @@ def test_F24_S23_connections_end_before_descriptors_do_and_no_data_path_fails(tm
             else:
                 # A moment in which all of them read why, and many are turned away: the descriptors last.
                 assert wire.answer().json["error"]["detail"] == {"limit": "max_connections", "max": 44}
-            assert len(os.listdir(f"/proc/{daemon.pid}/fd")) < 300 - 150
+            assert len(os.listdir(f"/proc/{daemon.pid}/fd")) < FILES - SEGMENT_HANDLES - 86
         # The connections that are there go on reading a hundred old segments, writing, and making checkpoints.
         assert len(list((tmp_path / "data" / "topics").rglob("*.data"))) >= 100
         for at in range(0, 1000, 10):
