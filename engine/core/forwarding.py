@@ -34,7 +34,7 @@ from engine.formats.append import encode_append_body
 from engine.formats.forward import Group, Landing, encode_forward_head
 from engine.formats.frame import FrameType
 from engine.limits import KIB, MIB, SYNC_WINDOW
-from engine.routers.copies import Copies, Cut, Missing, Record, Stretch, carry, copies, cut, take
+from engine.routers.copies import SCAN_MAX, Copies, Cut, Missing, Record, Stretch, carry, copies, cut, take
 from engine.routers.graph import ancestors, hops_limit
 from engine.routers.router import Router
 from engine.topic.history import NotCached, ReadJob
@@ -222,6 +222,7 @@ class Forwarding:
                     hops_max=limit,
                     records_max=count,
                     bytes_max=BYTES_MAX // len(behind),
+                    scan_max=SCAN_MAX // len(behind),
                 )
             part, router.blocked = self._fit(dest, router, stretch, now)
             if router.blocked is not None:

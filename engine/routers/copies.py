@@ -25,8 +25,8 @@ from engine.topic.rangeset import RangeSet
 from engine.topic.state import Topic
 from engine.types import Match, Reason
 
-SCAN_MAX: Final = 10_000
-"""Records that one pass examines, whatever it copies."""
+SCAN_MAX: Final = 2048
+"""Records that one pass examines, whatever it copies: 1.2 µs each."""
 _BARE: Final = (0, 0, 0)
 
 
@@ -156,6 +156,7 @@ def take(
     hops_max: int,
     records_max: int,
     bytes_max: int,
+    scan_max: int = SCAN_MAX,
 ) -> Stretch:
     """What one pass behind `cursor` is about. Raises `NotCached`."""
     view = topic.at(now_ms)
@@ -169,7 +170,7 @@ def take(
         lost, lost_hops = lost + seqs, max(lost_hops, most)
         position = end
     start = max(position, view.earliest_seq)
-    stop = min(topic.head, max(start, position) + SCAN_MAX - 1)
+    stop = min(topic.head, max(start, position) + scan_max - 1)
     next_gap = topic.gaps.at_or_after(start) if start <= stop else None
     if next_gap is not None and next_gap.first <= stop:
         stop = next_gap.first - 1

@@ -13,9 +13,11 @@ from engine.core import forwarding
 from engine.core.catching import Behind
 from engine.formats.forward import Group, encode_forward_head
 from engine.limits import MIB, EngineSettings
-from engine.routers.copies import Stretch, take
+from engine.routers.copies import SCAN_MAX, Stretch, take
+from engine.routers.hops import Hops
 from engine.routers.router import Router, RouterSpec
-from engine.types import ConfigChanges, Discard
+from engine.topic.state import Topic
+from engine.types import ConfigChanges, Discard, Match
 from tests.core.hand import SMALL, Hand, records
 
 ROOMY = EngineSettings(**{**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__}, "cache_bytes": 64 * MIB})
@@ -118,6 +120,31 @@ def test_a_pass_is_bounded_in_records_copies_and_bytes(monkeypatch: pytest.Monke
         assert sum(taken) == 500
         assert most * 0.9 <= max(taken) <= most
         assert {router.cursor for router in routers} == {500}
+
+
+def test_a_pass_examines_no_more_however_many_filters_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = Hand(settings=ROOMY)
+    hand.create("source")
+    for number in range(forwarding.DESTS_MAX):
+        hand.create(f"d{number}")
+        spec = RouterSpec(filter=Match("Eq", f"t{number}"))
+        hand.take(hand.core.routers.put(f"r{number}", "source", f"d{number}", spec))
+    tags: list[str | None] = [*(["t7"] * 4999), "t3"]
+    hand.take(hand.core.append("source", Batch([b"1"] * 5000, tags=tags)))
+    examined: list[int] = []
+
+    def counted(topic: Topic, hops: Hops | None, cursor: int, *args: Any, **more: Any) -> Stretch:
+        stretch = take(topic, hops, cursor, *args, **more)
+        examined.append(stretch.to - cursor)
+        return stretch
+
+    monkeypatch.setattr(forwarding, "take", counted)
+    source = hand.core.catalog.visible["source"]
+    hand.core.forwarding._pass(source)
+    assert 0 < sum(examined) <= SCAN_MAX
+    hand.turn()
+    route(hand)
+    assert [len(hand.read(f"d{number}")) for number in (3, 7, 9)] == [1, 4999, 0]
 
 
 def test_dests_with_other_seqs_and_other_wishes_get_what_is_theirs() -> None:
