@@ -38,9 +38,11 @@ PART_COST_BYTES: Final = 4096
 SLICE_BYTES: Final = 16 * 1024
 """What zlib is given of a gzip body at a time."""
 MEMBERS_FREE: Final = 4096
-"""Members of a gzip body that may hold little or nothing…"""
+"""Members of a gzip body that may hold little…"""
 MEMBER_BYTES_MIN: Final = 1024
-"""…and what all of them have to hold on average beyond that: a member costs 10 µs, however little it takes to send."""
+"""…and what all of them have to hold on average beyond that: a member costs 1 µs or more, however short."""
+EMPTY_FREE: Final = 512
+"""Of more members than these each has to hold a byte on average: nobody means to send so much of nothing."""
 EMPTY_MEMBERS: Final = 32
 """Members without anything in them that are gone through before others are looked at again."""
 DEFLATE_RATIO_MAX: Final = 1032
@@ -320,7 +322,8 @@ class Inflating:
 
     def _next_member(self) -> None:
         self._members += 1
-        if self._members > MEMBERS_FREE and self._given < MEMBER_BYTES_MIN * self._members:
+        least = MEMBER_BYTES_MIN if self._members > MEMBERS_FREE else 1
+        if self._members > EMPTY_FREE and self._given < least * self._members:
             raise _bad("the gzip body is made of too many small members")
         self._member = zlib.decompressobj(wbits=31)
 

@@ -278,6 +278,10 @@ def test_members_that_hold_nothing_cost_what_they_send_and_are_bounded() -> None
     inflating.feed(gzip.compress(b"") * 200_000)
     with pytest.raises(Refused, match="small members"):
         [inflating.take(1000) for _ in range(200)]
+    inflating = Inflating()
+    inflating.feed(gzip.compress(b"") * 1000)
+    with pytest.raises(Refused, match="small members"):
+        [inflating.take(1000) for _ in range(1000 // EMPTY_MEMBERS)]
     lines = gzip.compress(b"1\n" * 600)
     assert inflate(lines * 10_000, 1 << 26) == b"1\n" * 6_000_000
     assert inflate(gzip.compress(b"1\n") * 4000, 1 << 26) == b"1\n" * 4000

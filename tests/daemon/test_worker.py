@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -76,6 +77,23 @@ def test_one_thread_keeps_the_order_and_outcomes_come_with_their_jobs() -> None:
     seen = drive(test)
     assert seen.done == [(number, error if number == 7 else None) for number in range(20)]
     assert not seen.bugs
+
+
+def test_a_thread_that_the_loop_wakes_does_not_take_the_processor_from_it() -> None:
+    class Policy(Job):
+        found = -1
+
+        def run(self, fs: Fs) -> None:
+            self.found = os.sched_getscheduler(0)
+
+    job = Policy(1)
+
+    async def test(worker: Worker, _seen: Seen) -> None:
+        worker.submit(job)
+
+    drive(test)
+    assert job.found == os.SCHED_BATCH
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER, "the loop's own thread is as it was"
 
 
 def test_several_threads_run_as_many_jobs_at_once_and_a_slow_one_holds_up_none() -> None:
