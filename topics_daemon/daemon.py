@@ -27,6 +27,7 @@ from engine.topic.history import ReadJob
 from engine.types import PageRequest
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.config import Config
+from topics_daemon.deadlines import Deadlines
 from topics_daemon.exchange import Joins, Link, Requester
 from topics_daemon.exports import Exports
 from topics_daemon.guard import Hosts
@@ -137,6 +138,7 @@ class Daemon:
         self.progress = 0.0
         """How far recovery is, 0 … 1."""
         self.connections: set[Link] = set()
+        self._deadlines = Deadlines(loop, self.connections)
         self.peers: dict[str, int] = {}
         """How many of them there are from each address."""
         self._admitted_max: int = config["max_connections"]
@@ -493,8 +495,7 @@ class Daemon:
         """The coarse timer: deadlines of connections, heartbeats, sessions, engine time."""
         now = self.coarse_s = self.loop.time()
         self.metrics.tick(max(0.0, now - self._tick_due_s))
-        for connection in list(self.connections):
-            connection.check(now)
+        self._deadlines.look()
         self.shares.look()
         self.pump.beat(now)
         self.sessions.collect(now)
