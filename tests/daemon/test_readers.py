@@ -43,10 +43,10 @@ class Late:
         file = self._faults / "reads"
         return sum(f"'{name}'" in line for line in file.read_text().splitlines()) if file.exists() else 0
 
-    def until_read(self, name: str, count: int = 1) -> None:
-        """Wait until so many reads of a topic have begun."""
-        until = time.monotonic() + 5
-        while self.reads(name) < count:
+    def until_read(self, *names: str, count: int = 1) -> None:
+        """Wait until so many reads of these topics have begun."""
+        until = time.monotonic() + 20
+        while sum(map(self.reads, names)) < count:
             assert time.monotonic() < until, "no read has begun"
             time.sleep(0.01)
 
@@ -104,7 +104,7 @@ def test_the_loop_and_other_readers_go_on_while_reads_hang(late: Late) -> None:
     with late.fault("hang"):
         for number, wire in enumerate(wires):
             wire.send(post("/v0/topics/late-hung/diff", {"limit": 1 + number % 10}))
-        late.until_read("late-hung", 4)
+        late.until_read("late-hung", count=4)
         assert records_of(late.daemon.read("swift")) == [1]
         late.daemon.write("late-cold-beside", 1)
         assert records_of(late.daemon.read("late-cold-beside")) == [1]
@@ -121,7 +121,7 @@ def test_who_goes_away_leaves_nothing_behind_and_what_nobody_wants_is_not_begun(
         wires = [late.daemon.wire() for _ in range(30)]
         for number, wire in enumerate(wires):
             wire.send(post("/v0/topics/late-gone/diff", {"limit": 1 + number}))
-        late.until_read("late-gone", 4)
+        late.until_read("late-gone", count=4)
         time.sleep(0.2)
         for wire in wires:
             # A reset: one that only closes might have closed its side alone, and still read.
@@ -196,7 +196,7 @@ def test_a_long_poll_that_is_woken_waits_for_its_read_too(late: Late, path: str)
         before = late.reads("late-poll")
         with late.fault("hang"):
             late.daemon.write("late-poll", 2)
-            late.until_read("late-poll", before + 1)
+            late.until_read("late-poll", count=before + 1)
             late.daemon.write("late-poll", 3)
         answer = wire.answer().json
         assert records_of(answer.get("topics", {}).get("late-poll") or answer) == [2, 3]
@@ -235,6 +235,7 @@ def test_a_stream_waits_for_its_read_while_its_other_topics_and_other_streams_go
             for reader in (events, other):
                 name, data, _ = reader.next()
                 assert (name, data["topic"], records_of(data)) == ("record", "live", [2])
+            late.until_read("late-stream", "late-second")
             assert late.reads("late-stream") + late.reads("late-second") == 1
             late.end("hang")
             seen: dict[str, list[int]] = {}
@@ -282,7 +283,7 @@ def test_a_topic_that_is_dropped_during_its_read_is_told_so(late: Late) -> None:
     with late.fault("hang"), Events(daemon, watch(daemon, {"late-dropped": {}, "late-behind": {}})) as events:
         with daemon.wire() as wire:
             wire.send(post("/v0/topics/late-dropped/diff", {}))
-            late.until_read("late-dropped", 2)
+            late.until_read("late-dropped", count=2)
             daemon.ask(request("DELETE", "/v0/topics/late-dropped"))
             assert events.next()[0] == "topic-deleted"
             late.end("hang")
