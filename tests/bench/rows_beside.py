@@ -13,8 +13,6 @@ readers wait, and take nothing.) The row is the median of those ratios; the note
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,22 +128,9 @@ def stalled_elsewhere(server: Server) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def hostile_client(server: Server) -> Iterator[None]:
+def hostile_client(server: Server) -> AbstractContextManager[None]:
     """A client that sends the hostile corpus, round and round."""
-    command = [sys.executable, "-m", "tests.hostile", str(server.port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if process.stdout.readline() != "ATTACKING\n":
-            raise BenchError("the hostile client did not start")
-        try:
-            yield
-        finally:
-            process.stdin.close()
-            sent = process.stdout.readline()
-    if not sent.strip().isdigit() or not int(sent):
-        raise BenchError(f"the hostile client has sent {sent!r}")
+    return servers.beside("tests.hostile", server, "ATTACKING")
 
 
 def run_hostile(plan: Plan) -> Iterator[Row]:

@@ -261,3 +261,25 @@ def beanstalkd(where: Path) -> Iterator[Server]:
 def installed(name: str) -> bool:
     """Whether a peer is on the path."""
     return shutil.which(name) is not None
+
+
+@contextmanager
+def beside(module: str, server: Server, begun: str) -> Iterator[None]:
+    """A client of a server as a process of its own, for the length of a block: `python -m MODULE PORT`.
+
+    It says `begun` once it is at work, ends with its standard input, and says at last how much it has done, which must
+    be more than nothing.
+    """
+    command = [sys.executable, "-m", module, str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != begun:
+            raise BenchError(f"{module} did not begin")
+        try:
+            yield
+        finally:
+            process.stdin.close()
+            done = process.stdout.readline()
+    if not done.strip().isdigit() or not int(done):
+        raise BenchError(f"{module} has done {done!r}")

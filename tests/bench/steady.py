@@ -2,7 +2,8 @@
 
 They go out pipelined, some fifty at a time, so that they take little CPU here; and the pauses between are of no fixed
 length: with one, whoever else writes at a fixed pace would meet a burst each time, or never. It is a process of its
-own, so that what it computes keeps nobody waiting who measures. It says `WRITING` after the first burst.
+own, so that what it computes keeps nobody waiting who measures. It says `WRITING` after the first burst, and at the end
+how many there were.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ import argparse
 import random
 import select
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from tests.bench.rows_history import post
 from tests.bench.rows_http import payload
-from tests.bench.servers import BenchError, Server
+from tests.bench.servers import BenchError, Server, beside
 
 TOPIC = "steady"
 WRITES_PER_S = 5000
@@ -49,24 +48,13 @@ def write(port: int) -> None:
                 print("WRITING", flush=True)
             due += PAUSE_S * pauses.uniform(0.5, 1.5)
             if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-                return
+                break
+    print(bursts, flush=True)
 
 
-@contextmanager
-def steady_writes(server: Server) -> Iterator[None]:
+def steady_writes(server: Server) -> AbstractContextManager[None]:
     """5,000 writes a second, as long as the block runs."""
-    command = [sys.executable, "-m", "tests.bench.steady", str(server.port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if process.stdout.readline() != "WRITING\n":
-            raise BenchError("the steady writer did not start")
-        try:
-            yield
-        finally:
-            process.stdin.close()
-    if process.returncode:
-        raise BenchError("the steady writer has ended before its time")
+    return beside("tests.bench.steady", server, "WRITING")
 
 
 def main() -> None:

@@ -118,16 +118,20 @@ def test_a_sync_may_begin_right_after_a_parked_command_was_staged() -> None:
     hand.sync_end(job)
 
 
-def test_a_large_batch_that_waits_for_space_is_not_rendered_each_time_it_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rendered = []
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records were rendered, each time that some are."""
+    counts: list[int] = []
 
     def counting(batch: Batch, first: int, now: int) -> Rendered:
-        rendered.append(len(batch))
+        counts.append(len(batch))
         return render(batch, first, now)
 
     monkeypatch.setattr("engine.core.core.render", counting)
+    return counts
+
+
+def test_a_large_batch_that_waits_for_space_is_not_rendered_each_time_it_is_tried(rendered: list[int]) -> None:
     hand = Hand()
     hand.create("there")
     for number, name in enumerate(("there", "made")):
@@ -142,14 +146,7 @@ def test_a_large_batch_that_waits_for_space_is_not_rendered_each_time_it_is_trie
         assert len(rendered) <= 8
 
 
-def test_a_batch_of_large_records_is_rendered_only_when_there_is_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered = []
-
-    def counting(batch: Batch, first: int, now: int) -> Rendered:
-        rendered.append(len(batch))
-        return render(batch, first, now)
-
-    monkeypatch.setattr("engine.core.core.render", counting)
+def test_a_batch_of_large_records_is_rendered_only_when_there_is_room_for_it(rendered: list[int]) -> None:
     hand = Hand()
     hand.create("t")
     ticket = hand.core.append("t", Batch.of([8 * KILOBYTE] * 30))

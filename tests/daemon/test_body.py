@@ -36,21 +36,23 @@ GOOD = [
 ]
 
 
+def arrives(gathering: Gathering, data: bytes, step: int) -> tuple[bytes, bytes]:
+    """What is gathered of data that comes `step` bytes at a time, and what is left of all of it."""
+    buffer, position, done = bytearray(), 0, False
+    while not done:
+        buffer += data[position : position + step]
+        position += step
+        done = gathering.feed(buffer)
+    return gathering.body(), bytes(buffer) + data[position:]
+
+
 @pytest.mark.parametrize(("wire", "body"), GOOD)
 @pytest.mark.parametrize("step", [1, 2, 3, 1000])
 @pytest.mark.parametrize("rest", [b"", b"GET / HTTP/1.1\r\n"])
 def test_a_chunked_body_is_the_same_however_it_arrives_and_leaves_what_follows(
     wire: bytes, body: bytes, step: int, rest: bytes
 ) -> None:
-    chunks, buffer, done = Chunks(100), bytearray(), False
-    data = wire + rest
-    position = 0
-    while not done:
-        buffer += data[position : position + step]
-        position += step
-        done = chunks.feed(buffer)
-    assert chunks.body() == body
-    assert bytes(buffer) + data[position:] == rest
+    assert arrives(Chunks(100), wire + rest, step) == (body, rest)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 1000])
@@ -59,15 +61,7 @@ def test_a_chunked_body_is_the_same_however_it_arrives_and_leaves_what_follows(
 def test_a_whole_body_is_the_same_however_it_arrives_and_leaves_what_follows(
     wire: bytes, step: int, rest: bytes
 ) -> None:
-    whole, buffer, done = Whole(len(wire)), bytearray(), False
-    data = wire + rest
-    position = 0
-    while not done:
-        buffer += data[position : position + step]
-        position += step
-        done = whole.feed(buffer)
-    assert whole.body() == wire
-    assert bytes(buffer) + data[position:] == rest
+    assert arrives(Whole(len(wire)), wire + rest, step) == (wire, rest)
 
 
 def test_who_is_asked_again_takes_nothing_of_what_follows() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from engine.core import Inspection
 from engine.errors import StoreDamaged
+from engine.fs import Fs
 from engine.limits import OnCorruption
 from engine.tools.finding import Finding, FindingId
 from engine.tools.fsck import Fsck
@@ -42,7 +43,11 @@ def bad(tree: Tree, at: int) -> Tree:
 
 
 def recovered(made: Made, tree: Tree, *, keep_doubtful: bool = False) -> tuple[Report, Tree]:
-    source = StillDisk(tree, "boot-1")
+    return recovered_from(made, StillDisk(tree, "boot-1"), keep_doubtful=keep_doubtful)
+
+
+def recovered_from(made: Made, source: Fs, *, keep_doubtful: bool = False) -> tuple[Report, Tree]:
+    """The report on a disk, and the store that was saved of it, which is whole."""
     recovery = Recovery(source, made.clock, lambda _: None, lambda *_: None, made.settings, keep_doubtful=keep_doubtful)
     recovery.read()
     disk = FakeDisk(boot="boot-2")

@@ -24,8 +24,8 @@ from tests.sim.media import Tree
 from tests.sim.still import BadDisk
 from tests.store.made import SNAP1, SNAP2
 from tests.store.test_damaged_snapshots import Made
-from tests.tools.stores import damage
-from tests.tools.test_twelve_damages import checked, seen
+from tests.tools.test_no_snapshot import recovered_from
+from tests.tools.test_twelve_damages import seen
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +43,7 @@ def recovered(
     made: Made, bad: Mapping[str, tuple[int, int]] | None = None, closed: Sequence[str] = ()
 ) -> tuple[Report, Tree, BadDisk]:
     source = BadDisk(made.tree, "boot-1", bad, closed)
-    recovery = Recovery(source, made.clock, lambda _: None, lambda *_: None, made.settings)
-    recovery.read()
-    disk = FakeDisk(boot="boot-2")
-    report = recovery.write(disk)
-    saved = disk.cached_tree()
-    problems, verdict = checked(made, saved)
-    assert damage(problems) == []
-    assert verdict == "start"
-    return report, saved, source
+    return *recovered_from(made, source), source
 
 
 def told(made: Made, report: Report, saved: Tree) -> dict[str, set[int]]:
