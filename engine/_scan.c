@@ -286,12 +286,12 @@ static int keep(Columns *columns, int field, Text at, Text end)
     return 0;
 }
 
-/* One record: known fields, each once, data among them. */
+/* One record: known fields, each once, data among them. The first of too many ends all, but is read, too. */
 static Text record_end(Text at, Text end, int depth, Columns *columns)
 {
     unsigned seen = 0;
     int more = 1;
-    if (at == end || *at != '{' || columns->count == columns->most)
+    if (at == end || *at != '{')
         return NULL;
     at = skip_space(at + 1, end);
     while (more) {
@@ -306,8 +306,9 @@ static Text record_end(Text at, Text end, int depth, Columns *columns)
         if (keep(columns, field, value, at) < 0 || (at = item_end(at, end, '}', &more)) == NULL)
             return NULL;
     }
-    columns->count++;
-    return seen & 1u << DATA ? at : NULL;
+    if (!(seen & 1u << DATA))
+        return NULL;
+    return columns->count++ < columns->most ? at : NULL;
 }
 
 static Text records_end(Text at, Text end, int depth, Columns *columns)
@@ -382,8 +383,13 @@ static PyObject *scan_write(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (!arguments(args, count, &at, &end, &depth, &columns.most))
         return not_mine();
     Text whole = at;
-    if (write_end(at, end, depth, &columns, &begin, &finish, &rest) == NULL)
+    if (write_end(at, end, depth, &columns, &begin, &finish, &rest) == NULL) {
+        if (columns.count > columns.most && !rest) {
+            answer = Py_False;
+            Py_INCREF(answer);
+        }
         goto done;
+    }
     for (int field = TAG; field < FIELDS; field++)
         while (columns.lists[field] != NULL && PyList_Size(columns.lists[field]) < columns.count)
             if (PyList_Append(columns.lists[field], Py_None) < 0)

@@ -8,7 +8,7 @@ daemon is told to do without (`TOPICS_PURE=1`), nothing is theirs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 try:
     from engine import _scan as found
@@ -20,6 +20,8 @@ else:
 
 Texts: TypeAlias = list[str | None] | None
 Metas: TypeAlias = list[bytes | None] | None
+TooMany: TypeAlias = Literal[False]
+"""That there are more records than there may be."""
 Columns: TypeAlias = tuple[list[bytes], Texts, Texts, Metas, bytes | None]
 """Datas, tags, nodes and metas as in a `Batch`; and the body with `[]` for its records, where it has other members."""
 Member: TypeAlias = tuple[str, int, int, int, int]
@@ -32,8 +34,9 @@ def _not_mine(*_: object) -> None:
     """What everything is where nothing is compiled."""
 
 
-write: Callable[[bytes, int, int], Columns | None] = _not_mine
-"""A write body whose values nest at most so deep, with at most so many records."""
+write: Callable[[bytes, int, int], Columns | TooMany | None] = _not_mine
+"""A write body whose values nest at most so deep, with at most so many records; False where more of them come first,
+each as it may be."""
 lines: Callable[[bytes, int, int], list[bytes] | None] = _not_mine
 """The values of an NDJSON body, with the same bounds."""
 member: Callable[[bytes, int, int], Member | None] = _not_mine

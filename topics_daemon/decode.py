@@ -262,10 +262,12 @@ def decode_write(body: bytes, limits: Limits, node: str | None = None) -> Write:
     `node` is the default for records and bodies that name none.
     """
     found = scan.write(body, limits.nesting, limits.batch_records)
-    if found is not None and (write := _scanned(found, limits, node)) is not None:
+    if found and (write := _scanned(found, limits, node)) is not None:
         return write
     if not body.isascii():
         check_utf8(body)
+    if found is False:
+        raise too_many_records(limits.batch_records)
     warnings: list[str] | None = None
     hidden = False
     try:

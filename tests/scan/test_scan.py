@@ -44,7 +44,7 @@ def _ask(body: bytes) -> None:
     scan.lines(body, 8, 100)
     scan.member(body, 8, 0)
     found = scan.write(body, 8, 100)
-    if found is not None:
+    if found:
         scan.render(*found[:4], 99, 1_748_450_000_000)
 
 
@@ -200,7 +200,7 @@ def test_without_memory_it_is_not_its_own_and_nothing_is_lost() -> None:
                 del found
             assert sys.getallocatedblocks() - before < 20, body
         columns = scan.write(body, 8, 100)
-        if columns is None:
+        if not columns:
             continue
         datas, tags, nodes, metas, _ = columns
         for count in range(12):
