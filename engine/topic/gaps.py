@@ -106,6 +106,15 @@ class Gaps:
             index += 1
         return found
 
+    def outside(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The parts of `first … last` that no gap has a seq of."""
+        for gap in self.between(first, last):
+            if first < gap.first:
+                yield first, gap.first - 1
+            first = gap.last + 1
+        if first <= last:
+            yield first, last
+
     def pop_first(self) -> Gap:
         """Take the first gap away (it becomes part of the floor)."""
         return self._gaps.pop(0)

@@ -85,6 +85,16 @@ class RangeSet:
         found[-1] = (found[-1][0], min(found[-1][1], last))
         return found
 
+    def outside(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The parts of `first … last` of which the set has no seq; it must not change meanwhile."""
+        starts, ends = self._starts, self._ends
+        for index in range(bisect_left(ends, first), bisect_right(starts, last)):
+            if first < starts[index]:
+                yield first, starts[index] - 1
+            first = ends[index] + 1
+        if first <= last:
+            yield first, last
+
     def remove_below(self, seq: int) -> None:
         """Forget every seq below `seq`."""
         if not self._starts or self._starts[0] >= seq:

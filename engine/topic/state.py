@@ -115,7 +115,7 @@ class Topic:
 
     def release(self) -> None:
         """Give back what the topic holds of memory and key counts: it is gone."""
-        self.tail.drop_front(len(self.tail.blocks))
+        self.tail.drop(0, len(self.tail.blocks))
         self.idempotency.release()
 
     @property
@@ -166,7 +166,7 @@ class Topic:
             if first == last and is_whole:
                 removed += self._delete_one(first)
                 continue
-            for start, stop in list(self.live_runs(max(first, self.earliest_seq), min(last, self.head))):
+            for start, stop in self._gaps.outside(max(first, self.earliest_seq), min(last, self.head)):
                 if self.deleted is _NOTHING_DELETED:
                     self.deleted = RangeSet()
                 removed += self._take_out(start, stop)
@@ -191,8 +191,7 @@ class Topic:
         first = max(min(first, self.head + 1), self.earliest_seq)
         if last < first:
             return
-        for start, stop in list(self.live_runs(first, min(last, self.head))):
-            self._take_out(start, stop)
+        self._take_out(first, min(last, self.head))
         self._add_gap(first, last, reason)
         self.head = max(self.head, last)
         if counted is not None:
@@ -277,19 +276,8 @@ class Topic:
 
     def live_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The live part of `first … last`, as inclusive runs; the caller keeps to `earliest_seq … head`."""
-        while first <= last:
-            gap = self._gaps.at_or_after(first)
-            if gap is not None and gap.first <= first:
-                first = gap.last + 1
-                continue
-            limit = last if gap is None else min(last, gap.first - 1)
-            start = self.deleted.next_not_in(first)
-            if start <= limit:
-                stop = min(limit, self.deleted.next_in(start, limit + 1) - 1)
-                yield start, stop
-                first = stop + 1
-            else:
-                first = start
+        for start, stop in self._gaps.outside(first, last):
+            yield from self.deleted.outside(start, stop)
 
     def damage(self) -> list[tuple[int, int]]:
         """Ranges known lost to corruption, those below the floor included."""
@@ -451,28 +439,40 @@ class Topic:
             if not block.live:
                 whole += 1
         if whole:
-            self.tail.drop_front(whole)
+            self.tail.drop(0, whole)
 
     def _take_out(self, first: int, last: int) -> int:
-        """Live records `first … last` (one run) stop counting; returns how many there were."""
+        """What is live in `first … last` stops counting; returns how many records that are.
+
+        A block that lies in there as a whole knows it: nothing of it is looked at, whatever holes it has.
+        """
         tail = self.tail
-        index = tail.locate(first)
-        removed = 0
-        while index < len(tail.blocks) and tail.blocks[index].first_seq <= last:
-            block = tail.blocks[index]
-            count, size = self._live_in(block, first, last)
-            block.live -= count
-            block.live_bytes -= size
-            self.count -= count
-            self.bytes -= size
-            removed += count
+        blocks, index, removed = tail.blocks, tail.locate(first), 0
+        while index < len(blocks) and blocks[index].first_seq <= last:
+            whole = index
+            while whole < len(blocks) and first <= blocks[whole].first_seq and blocks[whole].last_seq <= last:
+                removed += self._uncount(blocks[whole], blocks[whole].live, blocks[whole].live_bytes)
+                whole += 1
+            if whole > index:
+                tail.drop(index, whole)
+                continue
+            block = blocks[index]
+            removed += self._uncount(block, *self._live_in(block, first, last))
             if block.live:
                 index += 1
                 if block.segment is not None:
                     block.segment.deletes_dirty = True
             else:
-                tail.drop_at(index)
+                tail.drop(index, index + 1)
         return removed
+
+    def _uncount(self, block: Block, count: int, size: int) -> int:
+        """So many records of a block, which count for `size`, are not live any more."""
+        block.live -= count
+        block.live_bytes -= size
+        self.count -= count
+        self.bytes -= size
+        return count
 
     def _delete_one(self, seq: int) -> int:
         """Delete one record of a topic without gaps, if it is live; returns how many that makes."""
@@ -488,7 +488,7 @@ class Topic:
         self.count -= 1
         self.bytes -= size
         if not block.live:
-            tail.drop_at(index)
+            tail.drop(index, index + 1)
         elif block.segment is not None:
             block.segment.deletes_dirty = True
         if seq == self.earliest_seq and self._ghosts is _NO_GHOSTS:

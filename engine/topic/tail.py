@@ -309,15 +309,9 @@ class Tail:
         self.blocks[first_index:stop] = [block]
         self._firsts[first_index:stop] = array("Q", (block.first_seq,))
 
-    def drop_front(self, count: int) -> None:
-        """Take the oldest `count` blocks away."""
-        for block in self.blocks[:count]:
+    def drop(self, first_index: int, stop: int) -> None:
+        """Take blocks `first_index … stop - 1` away."""
+        for block in self.blocks[first_index:stop]:
             self.cache.remove(block)
-        del self.blocks[:count]
-        del self._firsts[:count]
-
-    def drop_at(self, index: int) -> None:
-        """Take one block away."""
-        self.cache.remove(self.blocks[index])
-        del self.blocks[index]
-        del self._firsts[index]
+        del self.blocks[first_index:stop]
+        del self._firsts[first_index:stop]

@@ -32,6 +32,8 @@ def test_every_seq_keeps_the_first_reason_that_it_was_given(added: list[tuple[in
         if at is not None and following is not None:
             assert at.first <= following <= at.last
     assert gaps.between(10, 20) == [gap for gap in listed if gap.first <= 20 and gap.last >= 10]
+    outside = [seq for first, last in gaps.outside(10, 20) for seq in range(first, last + 1)]
+    assert outside == [seq for seq in range(10, 21) if seq not in model]
 
 
 def test_the_first_gap_leaves_when_everything_before_a_seq_is_gone() -> None:

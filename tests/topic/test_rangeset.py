@@ -48,6 +48,11 @@ def test_its_part_between_two_seqs_is_given_as_ranges(ranges: list[tuple[int, in
         model & {*range(first, first + more + 1)}
     )
     assert all(high + 1 < low for (_, high), (low, _) in pairwise(part))
+    rest = list(real.outside(first, first + more))
+    assert [seq for low, high in rest for seq in range(low, high + 1)] == sorted(
+        {*range(first, first + more + 1)} - model
+    )
+    assert all(high + 1 < low for (_, high), (low, _) in pairwise(rest))
 
 
 def test_ranges_that_touch_are_one() -> None:

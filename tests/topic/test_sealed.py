@@ -181,6 +181,6 @@ def test_what_is_read_of_history_gives_way_first_and_is_counted() -> None:
     part, index = history.part(sealed.topic.tail.blocks[0], 300)
     assert (part.first_seq, index) == (257, 44)
     before = history.held
-    sealed.topic.tail.drop_front(1)
+    sealed.topic.tail.drop(0, 1)
     assert history.held < before
     assert [segment.first_seq for segment in cache.retired] == [1]

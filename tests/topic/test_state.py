@@ -101,6 +101,20 @@ def test_deletes_move_earliest_but_not_the_floor() -> None:
     assert (topic.earliest_seq, topic.count, topic.bytes) == (11, 0, 0)
 
 
+def test_nothing_is_looked_at_in_blocks_that_are_deleted_as_a_whole_whatever_holes_they_have() -> None:
+    made = Made()
+    for _ in range(3):
+        made.write(*[b"1"] * 100)
+    topic = made.topic
+    assert topic.apply_delete([(seq, seq) for seq in range(2, 300, 2)], 1000) == 149
+    made.cool()
+    made.log.reads = 0
+    assert topic.apply_delete([(1, 200)], 1000) == 100
+    assert made.log.reads == 0
+    assert (topic.earliest_seq, topic.count, topic.bytes) == (201, 51, 51)
+    assert list(topic.deleted)[:2] == [(202, 202), (204, 204)]
+
+
 def test_a_crash_gap_moves_the_head() -> None:
     made = Made()
     made.write(b"1")
