@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from engine.fs import Fs
@@ -85,7 +86,9 @@ class Worker:
 
     def _work(self) -> None:
         # When the loop wakes it, it does not take the processor from the loop for a whole slice of the kernel's, 3 ms.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        # A sandbox may forbid even that: then the loop waits a little now and then, and all else goes on.
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         while True:
             os.eventfd_read(self._go)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import ctypes
 import os
 import shutil
 import signal
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, clean_environment, post, request, start
+from tests.daemon.filtered import LIBRARY
+from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, serving, start
 from topics_daemon.config import BY_NAME
 from topics_daemon.lifecycle import FDS_RESERVED
 from topics_daemon.listen import CannotListen
@@ -26,6 +28,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("faulty.py")
 UNIT = ROOT / "packaging" / "topicsd.service"
+
+
+def has_library(name: str) -> bool:
+    """Whether a library of the system is there."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 def test_a_slow_start_says_how_far_it_is_asks_for_time_and_is_ready_when_a_request_succeeds(tmp_path: Path) -> None:
@@ -271,3 +282,21 @@ def test_the_unit_is_hardened() -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None or not has_library(LIBRARY),
+    reason="systemd-analyze or libseccomp is not installed",
+)
+def test_the_daemon_does_all_its_work_behind_the_filter_of_its_unit(tmp_path: Path) -> None:
+    """What its threads may not do was seen by nobody: it said that it was ready, and no sync ever came."""
+    with serving(tmp_path, launcher=Path(__file__).with_name("filtered.py")) as daemon:
+        assert "\nSeccomp:\t2\n" in Path(f"/proc/{daemon.pid}/status").read_text(), "there is no filter"
+        daemon.write("t", "synced", ack="fsync")
+        assert daemon.ask(post("/v0/admin/checkpoint", {})).status == 200
+        export = daemon.ask(post("/v0/admin/exports", {}))
+        assert export.status == 201, export
+        policies = {os.sched_getscheduler(int(task.name)) for task in Path(f"/proc/{daemon.pid}/task").iterdir()}
+        assert policies == {os.SCHED_OTHER, os.SCHED_BATCH}
+    with serving(tmp_path, launcher=Path(__file__).with_name("filtered.py")) as daemon:
+        assert records_of(daemon.read("t")) == ["synced"]

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import pytest
+
 from engine.fs import Fs
 from topics_daemon.worker import Worker
 
@@ -94,6 +96,18 @@ def test_a_thread_that_the_loop_wakes_does_not_take_the_processor_from_it() -> N
     drive(test)
     assert job.found == os.SCHED_BATCH
     assert os.sched_getscheduler(0) == os.SCHED_OTHER, "the loop's own thread is as it was"
+
+
+def test_a_thread_works_also_where_it_may_not_choose_how_it_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    async def test(worker: Worker, seen: Seen) -> None:
+        worker.submit(Job(1))
+        await seen.until(1)
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbidden)
+    assert drive(test).done == [(1, None)]
 
 
 def test_several_threads_run_as_many_jobs_at_once_and_a_slow_one_holds_up_none() -> None:
