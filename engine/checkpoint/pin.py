@@ -7,7 +7,7 @@
 
 So a pin is itself a store, as of its checkpoint: what checks, saves or explains a store works on it, and a copy is a
 backup. Links are made in the keeper's thread, where checkpoints remove files too, so nothing vanishes meanwhile. Pins
-do not outlive the process that made them, so nothing of them is synced for its own sake.
+do not outlive the process that made them, so nothing of them is synced.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from engine.formats.manifest import (
 from engine.formats.segment import CHECK_LEN, INFO_LEN
 from engine.formats.snapshot import META_DIR, Globals, ShardCut, TopicImage, encode_sections, snapshot_path
 from engine.fs import Fs, OpenMode, Space, read_file, replace_file
-from engine.limits import MIB, EngineSettings
+from engine.limits import KIB, EngineSettings
 from engine.segment.segment import TOPICS_DIR, Segment, topic_dir
 from engine.segment.whose import read_deletes
 from engine.store.init import BEHIND_SNAPSHOT, QUARANTINE_DIR, add_shard, entry_of
@@ -56,8 +56,8 @@ from engine.topic.rangeset import RangeSet
 from engine.types import Reason, TopicConfig
 from engine.wal.chain import WAL_DIR
 
-LOG_BYTES: Final = 1 * MIB
-"""Of the empty log of a pin."""
+LOG_BYTES: Final = 16 * KIB
+"""Of the empty log of a pin: nobody writes to it, and that of a store made of a copy grows as any other."""
 FILES_MAX: Final = 10_000_000
 """Files that a manifest may list."""
 
@@ -115,6 +115,17 @@ class Below:
         return self._fs.space()
 
 
+class _Passing(Below):
+    """The same for what ends with this process: nothing in it is synced."""
+
+    def __init__(self, fs: Fs, prefix: str) -> None:
+        super().__init__(fs, prefix)
+        self.fdatasync = lambda handle: None
+
+    def fsync_dir(self, path: str) -> None:
+        pass
+
+
 def export_dir(export_id: str) -> str:
     """Where a pin's files are."""
     return f"{EXPORTS_DIR}/{export_id}"
@@ -131,10 +142,8 @@ class PinJob:
         names: frozenset[str] | None,
         prefix: str | None,
         cold_dir: str | None = None,
-        log_bytes: int = LOG_BYTES,
     ) -> None:
-        """`names`: these topics; `prefix`: those whose names begin so; neither: all. `cold_dir`: where the tier is;
-        `log_bytes`: size of the empty log."""
+        """`names`: these topics; `prefix`: those whose names begin so; neither: all. `cold_dir`: where the tier is."""
         self.export_id = export_id
         self.number = 0
         self.manifest: ExportManifest | None = None
@@ -143,7 +152,6 @@ class PinJob:
         self._names = names
         self._prefix = prefix
         self._cold_dir = cold_dir
-        self._log_bytes = log_bytes
         self.cold: dict[str, int] = {}
         """Path → length of each file that lies in the cold tier alone: nobody may remove it while there is the pin."""
         self._files: dict[str, int | bytes] = {}
@@ -161,7 +169,7 @@ class PinJob:
             if not fs.exists(EXPORTS_DIR):
                 fs.mkdir(EXPORTS_DIR)
             fs.mkdir(base)
-            self._make(fs, Below(fs, base))
+            self._make(fs, _Passing(fs, base))
         except StoreDamaged as error:
             remove_export(fs, self.export_id)
             raise OSError(0, str(error)) from error
@@ -291,8 +299,7 @@ class PinJob:
         self._put(below, snapshot_path(self.number), b"".join(encode_sections(chosen, alone, self._store_id)))
 
     def _small(self, below: Fs) -> None:
-        size = self._log_bytes
-        settings = EngineSettings(wal_file_bytes=size, wal_fill_bytes=size, wal_reserve_bytes=0)
+        settings = EngineSettings(wal_file_bytes=LOG_BYTES, wal_fill_bytes=LOG_BYTES, wal_reserve_bytes=0)
         log = add_shard(below, 0, self._store_id, settings, self._now_ms, BEHIND_SNAPSHOT)
         handle = below.open(log.path, OpenMode.READ)
         try:

@@ -40,8 +40,6 @@ class Work(NamedTuple):
 
 
 Steps = Generator[Ticket[Any] | Work, Any, Any]
-LOG_BYTES: Final = 16 * 1024
-"""Of the empty log of an export: nobody writes to it."""
 FAILURES: Final = (TopicsError, StoreError, OSError)
 """What steps are thrown, and raise."""
 
@@ -93,9 +91,7 @@ def _export(
         )
     yield core.handover.settle(asked.topic)
     yield core.checkpoint()
-    yield core.keeper.aside(
-        PinJob(asked.export_id, core.store.store_id, asked.now_ms, frozenset({asked.topic}), None, log_bytes=LOG_BYTES)
-    )
+    yield core.keeper.aside(PinJob(asked.export_id, core.store.store_id, asked.now_ms, frozenset({asked.topic}), None))
     try:
         yield Work("export", lambda: export_topic(pinned(asked.export_id), place(), asked.topic, move.token))
     finally:

@@ -83,9 +83,6 @@ ARGUED: dict[str, str] = {
     "fs.py:replace_file:fsync_dir@7 < tools/rebuild.py:_finish:from@7": (
         "LOCK lies in the root, which STORE syncs next; without LOCK see the line above."
     ),
-    "fs.py:replace_file:fsync_dir@7 < checkpoint/pin.py": (
-        "Pins do not outlive the process that made them: a start removes what it finds of them."
-    ),
     "fs.py:write_new:fdatasync@8 < tools/recover.py:put_report:from@6": (
         "report.txt says in words what report.json does, which is synced right before it."
     ),
