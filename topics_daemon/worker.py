@@ -86,9 +86,11 @@ class Worker:
 
     def _work(self) -> None:
         # When the loop wakes it, it does not take the processor from the loop for a whole slice of the kernel's, 3 ms.
-        # A sandbox may forbid even that: then the loop waits a little now and then, and all else goes on.
+        # A sandbox may forbid even that: then the loop waits a little now and then, and all else goes on. A policy that
+        # the process was started with stays: who is idle (`chrt -i`) would be woken before others by this one.
         with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         while True:
             os.eventfd_read(self._go)
             try:

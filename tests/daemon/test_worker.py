@@ -81,13 +81,16 @@ def test_one_thread_keeps_the_order_and_outcomes_come_with_their_jobs() -> None:
     assert not seen.bugs
 
 
+class Policy(Job):
+    """Sees of which policy its thread is."""
+
+    found = -1
+
+    def run(self, fs: Fs) -> None:
+        self.found = os.sched_getscheduler(0)
+
+
 def test_a_thread_that_the_loop_wakes_does_not_take_the_processor_from_it() -> None:
-    class Policy(Job):
-        found = -1
-
-        def run(self, fs: Fs) -> None:
-            self.found = os.sched_getscheduler(0)
-
     job = Policy(1)
 
     async def test(worker: Worker, _seen: Seen) -> None:
@@ -108,6 +111,22 @@ def test_a_thread_works_also_where_it_may_not_choose_how_it_is_scheduled(monkeyp
 
     monkeypatch.setattr(os, "sched_setscheduler", forbidden)
     assert drive(test).done == [(1, None)]
+
+
+def test_a_policy_that_the_process_was_started_with_stays() -> None:
+    job = Policy(1)
+
+    async def test(worker: Worker, _seen: Seen) -> None:
+        worker.submit(job)
+
+    def idle() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        drive(test)
+
+    thread = threading.Thread(target=idle)  # of its own: who may leave that policy again is the system's to say
+    thread.start()
+    thread.join(20)
+    assert job.found == os.SCHED_IDLE
 
 
 def test_several_threads_run_as_many_jobs_at_once_and_a_slow_one_holds_up_none() -> None:
