@@ -43,6 +43,9 @@ RECORD_FIXED: Final = 64
 """What it takes to look at a record however small it is, in the time of bytes."""
 LOOKS_MAX: Final = 4096
 """Records whose node one page looks at, each by itself: 2 ms. The page ends with them, and the next one goes on."""
+RUN_LOOKS: Final = 4
+"""What a run of records between deleted ones costs a page that sifts them, in looks; 1024 runs are more than a page's
+limit."""
 _NO_NODES = frozenset[str]()
 _LINE_FEED: Final = 0x0A
 
@@ -229,6 +232,7 @@ class _Reading:
             return self._slice(seq, stop)
         sieve = _Sieve(request, nodes)
         tail, budget = topic.tail, request.limit * SCAN_FACTOR
+        is_sifting = request.match is not None or bool(nodes)
         blocks = tail.blocks
         index = tail.locate(seq)
         while seq <= stop and index < len(blocks):
@@ -237,8 +241,16 @@ class _Reading:
             seq = max(seq, first)
             last = min(first + block.count - 1, stop)
             if deleted:
+                is_whole = seq == first and last == block.last_seq and self.scanned + block.live <= budget
+                if is_whole and sieve.excludes(block):
+                    # Whatever holes it has: none of it passes, and it knows how much of it is live.
+                    self.scanned += block.live
+                    seq, index = last + 1, index + 1
+                    continue
                 seq = deleted.next_not_in(seq)
                 last = min(last, deleted.next_in(seq, last + 1) - 1)
+                if is_sifting:
+                    sieve.looks_left -= RUN_LOOKS
             if seq <= last:
                 if block.segment is not None:
                     examined = self._take_sealed(sieve, block, seq - first, last - first + 1)
@@ -247,7 +259,7 @@ class _Reading:
                         return seq - 1
                     if seq >= first + block.count:
                         index += 1
-                    if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left == 0:
+                    if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left <= 0:
                         return seq - 1
                     continue
                 if not sieve.excludes(block):
@@ -262,8 +274,8 @@ class _Reading:
                     return seq - 1
             if seq >= first + block.count:
                 index += 1
-            if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left == 0:
-                return seq - 1
+            if self.limit_left == 0 or self.scanned >= budget or sieve.looks_left <= 0:
+                return min(seq - 1, stop)
         return stop
 
     def _slice(self, seq: int, stop: int) -> int:
@@ -327,7 +339,7 @@ class _Reading:
         history = self.topic.tail.cache.history
         budget = self.request.limit * SCAN_FACTOR
         rows = sieve.rows(history, block)
-        while start < stop and self.limit_left and self.scanned < budget and sieve.looks_left:
+        while start < stop and self.limit_left and self.scanned < budget and sieve.looks_left > 0:
             wanted = self.limit_left
             if rows is not None:
                 # Only parts that have a record with the tag are read.
@@ -475,7 +487,7 @@ class _Sieve:
         nodes = self.nodes if block.node_lens is not None else None
         for index in candidates:
             if nodes:
-                if self.looks_left == 0:
+                if self.looks_left <= 0:
                     return chosen, index
                 self.looks_left -= 1
                 if block.node_part(index) in nodes:

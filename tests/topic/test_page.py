@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.topic.page import LOOKS_MAX, read_newest, read_page, weight
+from engine.topic.page import LOOKS_MAX, RUN_LOOKS, read_newest, read_page, weight
 from engine.types import Match, Page, PageRequest, Reason, Tombstone
 from tests.topic.making import HARD, Made
 
@@ -174,6 +174,30 @@ def test_a_page_looks_at_the_nodes_of_a_few_thousand_records_and_the_next_ones_g
         "what the tag rules out is free"
     )
     assert page(made, limit=40, nodes=frozenset({"me"})).next_from_seq == 4000
+
+
+def test_a_filter_goes_through_a_bounded_number_of_holes_and_passes_over_what_cannot_hold_the_tag_at_once() -> None:
+    made, runs = Made(), LOOKS_MAX // RUN_LOOKS
+    count = 4 * runs
+    for tags in (["a", "b"], ["c", "d"]):
+        made.write(*[b"0"] * count, tags=[*tags * (count // 2 - 1), tags[0], "z"])
+    made.topic.apply_delete([(seq, seq) for seq in range(2, 2 * count, 2) if seq != count], 1000)
+    mine: dict[str, Any] = {"match": Match("Eq", "z"), "limit": 1000}
+    ends, found, cursor = [], [], 0
+    while cursor < made.topic.head:
+        read = page(made, from_seq=cursor, **mine)
+        cursor = read.next_from_seq
+        ends.append(cursor)
+        found += seqs(read)
+    assert found == [count, 2 * count]
+    assert ends[0] == 2 * runs - 1
+    assert len(ends) == 4
+    for block in made.topic.tail.blocks:
+        block.tags()
+    other = page(made, match=Match("Eq", "c"), limit=1)
+    assert other.next_from_seq < count, "the bound of what a page examines holds as before"
+    passed = page(made, match=Match("Eq", "no"), limit=1000)
+    assert (passed.next_from_seq, passed.scanned, passed.caught_up) == (2 * count, made.topic.count, True)
 
 
 def test_match_is_a_tag_filter_that_data_cannot_fool() -> None:

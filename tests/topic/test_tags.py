@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.commands import DeleteSelector
 from engine.tagset import Needle
-from engine.topic.tags import DENSE, resolve_delete, tagged_in
+from engine.topic.tags import COLLECTED_RECORDS, DENSE, resolve_delete, tagged_in
 from engine.types import Match, Reason
 from tests.topic.making import HARD, Made
 
@@ -65,6 +65,19 @@ def test_cold_blocks_that_cannot_hold_the_tag_are_not_read() -> None:
     made.cool()
     assert meant(made, match=Match("Eq", "zebra"), seqs=(1, 300)) == []
     assert made.log.reads == 1
+
+
+def test_a_search_collects_the_tags_of_some_blocks_for_the_next_ones_and_not_of_all_at_once() -> None:
+    made, size = Made(cache_bytes=1 << 30), 256
+    for block in range(20):
+        made.write(*[b"1"] * size, tags=[f"{block}-{index}" for index in range(size)])
+    blocks = made.topic.tail.blocks
+    assert meant(made, match=Match("Eq", "19-255")) == [(20 * size, 20 * size)]
+    assert [block.known_tags is not None for block in blocks] == [
+        index < COLLECTED_RECORDS // size for index in range(20)
+    ]
+    assert meant(made, match=Match("Eq", "19-255")) == [(20 * size, 20 * size)]
+    assert sum(block.known_tags is not None for block in blocks) == 2 * COLLECTED_RECORDS // size
 
 
 def test_expired_records_are_not_meant() -> None:
