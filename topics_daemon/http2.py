@@ -160,8 +160,8 @@ class Connection(asyncio.Protocol):
         try:
             self._settle()
             while inflow.has_frame and self._may_take():
-                if not alone and shares.spent():
-                    shares.comes_later(self, little=inflow.is_small(LITTLE_REQUESTS))
+                # What it has is only counted where the slice is over. A rest may end between the two questions.
+                if not alone and shares.spent() and shares.comes_later(self, little=inflow.is_small(LITTLE_REQUESTS)):
                     break
                 for event in self._h2.receive_data(inflow.take(now)):
                     handler = _HANDLERS.get(type(event))

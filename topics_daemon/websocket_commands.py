@@ -112,6 +112,11 @@ class Command:
         assert answer is not None
         self._socket.replied(self, reply(self.op.reply, self.request_id, answer))
 
+    @property
+    def in_line(self) -> bool:
+        """Whether it is still being read while others come first: no other one is taken before that is over."""
+        return bool(self.pending) and self.pending[-1].in_line
+
     def over(self) -> None:
         """It is answered."""
         self._socket.commands.over(self)
@@ -176,6 +181,8 @@ class Commands:
 
     def take(self, message: bytes) -> bool:
         """Run the command of a message; False when it has to wait for those before it."""
+        if self.writing and next(reversed(self._running)).in_line:
+            return False
         socket = self._socket
         request_id = b""
         try:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.daemon.http2_kit import JSON
+from tests.daemon.http2_kit import Client as Http2
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
+from tests.daemon.socket_kit import Client
 
 LAUNCHER = Path(__file__).with_name("thin_slices.py")
+RESTING = Path(__file__).with_name("resting.py")
 ONE = {"records": [{"data": 1}]}
+PATH = "/v0/topics/t"
 NAMES = map("many-{}".format, itertools.count())
 
 
@@ -127,3 +135,50 @@ def test_a_large_write_that_is_refused_costs_its_answer_alone(daemon: DaemonProc
         assert [wire.answer().status for _ in range(4)] == [400, 404, 400, 201]
         wire.send(post(path, LARGE))
     daemon.is_well()
+
+
+@pytest.fixture(scope="module")
+def resting() -> Iterator[DaemonProcess]:
+    with daemon_process(launcher=RESTING) as running:
+        yield running
+
+
+def test_a_large_write_whose_client_is_gone_meanwhile_is_written_and_is_no_bug(resting: DaemonProcess) -> None:
+    for _ in range(20):  # what is reset before it is taken off its connection is nothing that anybody sent
+        name = next(NAMES)
+        with resting.wire() as wire:
+            wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.send(post(f"/v0/topics/{name}", LARGE))
+            time.sleep(0.15)
+        time.sleep(0.5)
+        resting.is_well()
+        if exists(resting, name):
+            break
+    else:
+        pytest.fail("no write was taken")
+
+
+def test_what_follows_a_large_write_on_a_socket_comes_after_it(resting: DaemonProcess) -> None:
+    """Its `op` comes last, so it is taken apart as an HTTP request is."""
+    name = next(NAMES)
+    large = {"topic": name, **LARGE, "request_id": 1, "op": "publish"}
+    with Client(resting) as client:
+        client.ws.send(json.dumps(large))
+        time.sleep(0.02)
+        client.say("publish", topic=name, **ONE, request_id=2)
+        answers = {answer["request_id"]: answer["seqs"] for answer in (client.next(), client.next())}
+    assert answers == {1: [1], 2: [2]}
+
+
+def test_a_rest_that_ends_between_two_questions_leaves_nobody_waiting() -> None:
+    with daemon_process(launcher=RESTING, environ={"REST_ENDS": "1"}) as running, Http2(running) as client:
+        client.read()
+        said = client.h2.data_to_send
+        hello, requests = said(), list[int]()
+        for number in range(1, 41, 2):
+            fields = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", PATH), JSON]
+            client.h2.send_headers(number, fields)
+            client.h2.send_data(number, json.dumps(ONE).encode(), end_stream=True)
+            requests.append(number)
+        client.raw(hello + said())
+        assert {client.answer(number)[0] for number in requests} == {200, 201}

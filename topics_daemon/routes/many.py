@@ -50,7 +50,7 @@ _NOTHING: Final = Write(Batch([]))
 class ManyExchange(Exchange):
     """A write to several topics on its way."""
 
-    __slots__ = ("_daemon", "_done_bytes", "_left", "_steps", "_waits", "answers", "errors", "in_line", "warnings")
+    __slots__ = ("_daemon", "_done_bytes", "_left", "_steps", "_waits", "answers", "in_line", "warnings")
 
     def __init__(self, daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
         super().__init__(connection, head, started_ns)

@@ -136,7 +136,8 @@ class LargeWrite(Exchange):
             self.finish(answer)
             return
         self.abandon()
-        self.connection.pending.remove(self)
+        if self in self.connection.pending:  # else the client has hung up meanwhile
+            self.connection.pending.remove(self)
 
 
 class _DiskTimes:
