@@ -129,8 +129,22 @@ def _check_texts(texts: list[str | None], field: str, bytes_max: int) -> None:
 
 
 class DeleteSelector(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records a delete means: the given parts ANDed together, bounded by the head at call time."""
+    """Which records a delete means: the given parts ANDed together, bounded by the head at call time.
+
+    `most`: of more records than these, found by their tags, none is deleted, and `LargeDelete` says how far they reach;
+    0 for no bound. `after_seq` is where one that goes on begins, exclusive.
+    """
 
     before_seq: int | None = None
     match: Match | None = None
     seqs: tuple[int, ...] | None = None
+    after_seq: int = 0
+    most: int = 0
+
+
+class LargeDelete(Exception):
+    """More records are meant than the selector's `most`: so many end with the seq `until`. Nothing was done."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__(f"a delete means more than it may at once, from {until} on")
+        self.until = until

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from engine.checkpoint.jobs import Job as KeepJob
 from engine.clock import Clock, EpochClock
 from engine.commands import Batch, DeleteSelector, check_batch
@@ -358,7 +360,8 @@ class Core(Reads):
         return True
 
     def delete(self, name: str, selector: DeleteSelector) -> Ticket[DeleteResult]:
-        """Delete the live records that the selector means, for good (http-api.md §6). Raises `NotCached`."""
+        """Delete the live records that the selector means, for good (http-api.md §6). Raises `NotCached` and
+        `LargeDelete`."""
         check_topic_name(name)
         ticket: Ticket[DeleteResult] = Ticket()
         if self.parking.blocks(name) or not self._delete(ticket, name, selector):
@@ -366,9 +369,9 @@ class Core(Reads):
         return ticket
 
     def _delete_parked(self, ticket: Ticket[DeleteResult], name: str, selector: DeleteSelector) -> bool:
-        """As `_delete`; nobody is there any more who could read for it, so that is done here."""
+        """As `_delete`; nobody is there any more who could read for it, or ask for less: all of it is done here."""
         try:
-            return self._delete(ticket, name, selector)
+            return self._delete(ticket, name, replace(selector, most=0))
         except NotCached as missing:
             self.read_here(missing)
         return False

@@ -10,9 +10,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
-from engine.commands import DeleteSelector
+from engine.commands import DeleteSelector, LargeDelete
 from engine.ranges import runs_of
 from engine.tagset import Needle
 from engine.topic.block import Block
@@ -21,6 +22,8 @@ from engine.types import Match
 
 DENSE: Final = 8
 """After so many hits, less than so many records apart, tags are compared one by one instead of searched for."""
+DENSE_STEP: Final = 1024
+"""Tags that are compared ahead of whoever takes the hits: it may need few of them."""
 ROWS_FEW: Final = 64
 """Up to so many rows are looked up one by one; of more, those in live runs are cut out."""
 COLLECTED_RECORDS: Final = 2048
@@ -48,7 +51,8 @@ def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[i
             position = bounds[index + 1]
             hits += 1
             if hits == DENSE and index - start < DENSE * DENSE:
-                yield from _dense(block, index + 1, stop, needle)
+                for at in range(index + 1, stop, DENSE_STEP):
+                    yield from _dense(block, at, min(at + DENSE_STEP, stop), needle)
                 return
         elif position > begin:
             position = bounds[index + 1]
@@ -81,9 +85,9 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
     """The live records that a delete means now, as ascending inclusive ranges that do not touch.
 
     `before_seq`, `match` and `seqs` are ANDed; the head is the bound. Without `match` and `seqs` the one range may
-    span seqs that are gone already. Raises `NotCached`.
+    span seqs that are gone already. Raises `NotCached`, and `LargeDelete`.
     """
-    first, last = topic.at(now_ms).earliest_seq, topic.head
+    first, last = max(topic.at(now_ms).earliest_seq, selector.after_seq + 1), topic.head
     if selector.before_seq is not None:
         last = min(last, selector.before_seq - 1)
     if first > last:
@@ -93,7 +97,13 @@ def resolve_delete(topic: Topic, selector: DeleteSelector, now_ms: int) -> list[
         return _among(topic, sorted({seq for seq in selector.seqs if first <= seq <= last}), needle)
     if needle is None:
         return [(first, last)]
-    return runs_of(_tagged(topic, first, last, needle))
+    found = _tagged(topic, first, last, needle, collected=COLLECTED_RECORDS if selector.after_seq else 0)
+    if not selector.most:
+        return runs_of(found)
+    seqs = list(islice(found, selector.most + 1))
+    if len(seqs) > selector.most:
+        raise LargeDelete(seqs[selector.most - 1])
+    return runs_of(seqs)
 
 
 def next_tagged(topic: Topic, seq: int, match: Match) -> int:
@@ -107,10 +117,9 @@ def passes(topic: Topic, seq: int, match: Match) -> bool:
     return bool(_among(topic, [seq], Needle(match)))
 
 
-def _tagged(topic: Topic, first: int, last: int, needle: Needle) -> Iterator[int]:
-    """Live seqs in `first … last` that pass the tag filter, ascending."""
+def _tagged(topic: Topic, first: int, last: int, needle: Needle, collected: int = 0) -> Iterator[int]:
+    """Live seqs in `first … last` that pass the tag filter, ascending; of so many records the tags were collected."""
     tail = topic.tail
-    collected = 0
     for block in tail.blocks[tail.locate(first) :]:
         base = block.first_seq
         if base > last:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.commands import DeleteSelector
+from engine.commands import DeleteSelector, LargeDelete
 from engine.tagset import Needle
 from engine.topic.tags import COLLECTED_RECORDS, DENSE, resolve_delete, tagged_in
 from engine.types import Match, Reason
@@ -65,6 +65,23 @@ def test_cold_blocks_that_cannot_hold_the_tag_are_not_read() -> None:
     made.cool()
     assert meant(made, match=Match("Eq", "zebra"), seqs=(1, 300)) == []
     assert made.log.reads == 1
+
+
+def test_a_delete_of_more_than_it_may_at_once_says_how_far_it_comes_and_goes_on_from_there() -> None:
+    made, steps, after = three_blocks(), [], 0
+    made.topic.apply_delete([(3, 3)], 1000)
+    whole = meant(made, match=Match("Glob", "b"))
+    while True:
+        selector: dict[str, Any] = {"match": Match("Glob", "b"), "after_seq": after}
+        try:
+            steps.append(meant(made, most=90, **selector))
+            break
+        except LargeDelete as large:
+            steps.append(meant(made, before_seq=large.until + 1, **selector))
+            after = large.until
+    assert steps == [[(201, 290)], [(291, 380)], [(381, 400)]]
+    assert whole == [(201, 400)]
+    assert meant(made, most=1, before_seq=9) == [(1, 8)], "what is not found by tag costs nothing"
 
 
 def test_a_search_collects_the_tags_of_some_blocks_for_the_next_ones_and_not_of_all_at_once() -> None:
