@@ -18,9 +18,10 @@ import resource
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -56,6 +57,11 @@ PROGRESS_S: Final = 1.0
 """How often the progress of recovery is told."""
 STEP_S_MAX: Final = 30.0
 """How long the supervisor is asked to wait for the next sign of life while the daemon starts or stops."""
+KEEPS_SOCKETS: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""That a loop leaves the files of Unix sockets alone, as it did before Python 3.13: one that was passed is not ours."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+TELL_AGAIN_S: Final = 0.1
+"""When a supervisor that had no room for a message gets it again."""
 LAST_BYTES_S: Final = 1.0
 """How long connections may take to send what was written when the drain time is over."""
 
@@ -119,10 +125,10 @@ class Life:
         self.daemon = Daemon(config, log, loop)
         self.daemon.die = self._die
         self.notifier = Notifier()
+        self._telling: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._unix: UnixDoor | None = None
         self._stop = asyncio.Event()
-        self._signals = 0
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +159,9 @@ class Life:
         inner = Door(daemon, None, inner=own)
         for sock in unix:
             self._servers.append(
-                await self.loop.create_unix_server(lambda: Connection(daemon, inner), sock=sock, backlog=BACKLOG)
+                await self.loop.create_unix_server(
+                    lambda: Connection(daemon, inner), sock=sock, backlog=BACKLOG, **KEEPS_SOCKETS
+                )
             )
         if not self._servers:
             raise Mistakes(["neither a port nor a socket to listen on"])
@@ -176,7 +184,7 @@ class Life:
             done, _ = await asyncio.wait({opening}, timeout=PROGRESS_S)
             if done:
                 break
-            self.notifier.say(f"STATUS=recovering, {self.daemon.progress:.0%}", extend_s=STEP_S_MAX)
+            self._tell(STATUS=f"recovering, {self.daemon.progress:.0%}", extend_s=STEP_S_MAX)
             self.log.info("recovering", progress=round(self.daemon.progress, 3))
         core = opening.result()
         for line in core.store.report:
@@ -186,7 +194,7 @@ class Life:
         gc.set_threshold(*GC_THRESHOLDS)
         self.daemon.adopt(core, self.fs)
         self.log.info("ready", topics=len(core.catalog.tip), took_ms=int((time.monotonic() - began) * 1000))
-        self.notifier.say("READY=1\nSTATUS=serving")
+        self._tell(READY="1", STATUS="serving")
         self._feed_watchdog()
 
     def _open(self) -> Core:
@@ -205,19 +213,35 @@ class Life:
 
     def _feed_watchdog(self) -> None:
         if self.notifier.watchdog_s:
-            self.notifier.say("WATCHDOG=1")
+            self._tell(WATCHDOG="1")
             self.loop.call_later(self.notifier.watchdog_s / 3, self._feed_watchdog)
+
+    def _tell(self, *, extend_s: float = 0.0, **variables: str) -> None:
+        """Tell the supervisor, as soon as it listens."""
+        if not self.notifier.say(extend_s=extend_s, **variables) and self._telling is None:
+            self._telling = self.loop.call_later(TELL_AGAIN_S, self._tell_again)
+
+    def _tell_again(self) -> None:
+        self._telling = None
+        self._tell()
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def on_signal(self, number: int) -> None:
         """The first signal begins the stop, the second ends everything at once."""
-        self._signals += 1
-        if self._signals > 1:
-            self.log.warning("stopped at once", signal=number)
-            os._exit(128 + number)
+        if self._stop.is_set():
+            self._stop_at_once(number)
         self.log.info("stopping", signal=number)
         self._stop.set()
+        # Not through the loop any more: while the store is closed it does not turn, for as long as that takes.
+        for each in STOP_SIGNALS:
+            signal.signal(each, lambda number, _frame: self._stop_at_once(number))
+
+    def _stop_at_once(self, number: int) -> NoReturn:
+        try:
+            self.log.warning("stopped at once", signal=number)
+        finally:  # the signal may have come in the middle of another line
+            os._exit(128 + number)
 
     def on_hangup(self, reread: Callable[[], Config]) -> None:
         """SIGHUP: take keys and log level over from the configuration, and say what else would need a restart.
@@ -256,7 +280,7 @@ class Life:
     async def drain(self) -> None:
         """Stop accepting, and let what is in flight end within the drain time."""
         daemon = self.daemon
-        self.notifier.say("STOPPING=1", extend_s=self.config["drain_ms"] / 1000 + STEP_S_MAX)
+        self._tell(STOPPING="1", extend_s=self.config["drain_ms"] / 1000 + STEP_S_MAX)
         for server in self._servers:
             server.close()
         daemon.draining = True
@@ -327,7 +351,7 @@ async def serve(config: Config, log: Log, reread: Callable[[], Config]) -> int:
     fs = open_root(config)
     life = Life(config, log, loop, fs)
     loop.set_exception_handler(life.on_exception)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, life.on_signal, number)
     loop.add_signal_handler(signal.SIGHUP, life.on_hangup, reread)
     try:

@@ -16,8 +16,26 @@ from topics_daemon.lifecycle import run
 from topics_daemon.log import Log
 
 
+def open_standard() -> None:
+    """Let the standard streams that were closed lead nowhere.
+
+    Else files of the store got their numbers, and what any library says on its stderr was written into one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.set_inheritable(number, True)
+    if sys.stdout is None:  # Python's own word for a stream that is closed
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # for as long as we live
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # as above
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon with the arguments after the program's name; returns the exit code."""
+    open_standard()
     try:
         wants = settings.parse_flags(sys.argv[1:] if argv is None else argv)
         if wants.help:

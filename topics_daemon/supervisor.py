@@ -18,6 +18,7 @@ from topics_daemon.listen import CannotListen
 FIRST_FD: Final = 3
 PASSED_MAX: Final = 64
 """Sockets that may be passed."""
+FAMILIES: Final = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -30,26 +31,37 @@ class Notifier:
         watchdog_us = os.environ.get("WATCHDOG_USEC", "")
         ours = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog_s = int(watchdog_us) / 1e6 if ours and _NUMBER.fullmatch(watchdog_us) else 0.0
+        self._unsaid: dict[str, str] = {}
+        """What the supervisor had no room for yet, the newest value of each variable."""
 
-    def say(self, text: str, *, extend_s: float = 0.0) -> None:
-        """Send a message, and ask for more time; nobody hearing it is no reason to stop."""
-        if not self._address:
-            return
+    def say(self, *, extend_s: float = 0.0, **variables: str) -> bool:
+        """Send a message, and ask for more time; nobody hearing it is no reason to stop.
+
+        False when the supervisor reads nothing at the moment: it is not waited for; the next message says this too.
+        """
         if extend_s:
-            text += f"\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}"
+            variables["EXTEND_TIMEOUT_USEC"] = str(int(extend_s * 1e6))
+        self._unsaid |= variables
+        if not self._address or not self._unsaid:
+            return True
+        text = "\n".join(f"{name}={value}" for name, value in self._unsaid.items())
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sock:
                 sock.connect(self._address)
-                sock.sendall(text.encode())
+                sock.send(text.encode())
+        except BlockingIOError:
+            return False
         except OSError:
             # The supervisor went away; the daemon serves all the same.
             pass
+        self._unsaid.clear()
+        return True
 
 
 def passed_sockets(environ: MutableMapping[str, str]) -> list[socket.socket]:
     """The listening sockets that were passed to this process; their variables are removed, as they are used up.
 
-    Raises `CannotListen` for a descriptor that is no listening stream socket.
+    Raises `CannotListen` for a descriptor that is no listening socket of a kind that is served.
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)
@@ -65,8 +77,8 @@ def passed_sockets(environ: MutableMapping[str, str]) -> list[socket.socket]:
             listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         except OSError as error:
             raise CannotListen(f"descriptor {fd}, which was passed, is no socket: {error.strerror}", 78) from error
-        if not listens or sock.type != socket.SOCK_STREAM:
-            raise CannotListen(f"descriptor {fd}, which was passed, is no listening stream socket", 78)
+        if not listens or sock.type != socket.SOCK_STREAM or sock.family not in FAMILIES:
+            raise CannotListen(f"descriptor {fd}, which was passed, is no listening socket of TCP or a Unix stream", 78)
         sock.setblocking(False)
         passed.append(sock)
     return passed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, clean_environment, post, start
+from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, start
+from tests.waiting import until
 from topics_daemon.daemon import Daemon
 from topics_daemon.log import BURST, Log, describe
 
@@ -64,6 +66,26 @@ def test_a_disk_that_hangs_at_the_stop_is_told_with_the_thread_that_waits_for_it
     assert "sync" in threads
     assert set(threads) <= {"sync", "chores"}, "log space may be prepared just then, and waits for the disk as well"
     assert _events(daemon)[-1]["code"] == 74
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_at_once_also_what_waits_for_the_disk(tmp_path: Path, number: int, code: int) -> None:
+    """While the store is closed the loop does not turn: a signal that went through it came when all was over."""
+    with _faulty(tmp_path) as daemon:
+        daemon.write("t", "acked", ack="fsync")
+        (tmp_path / "hang").touch()
+        with daemon.wire() as wire:
+            wire.send(post("/v0/topics/t", {"records": [{"data": "hangs"}], "ack": "fsync"}))
+            until((tmp_path / "hangs").exists)
+        daemon.process.send_signal(number)
+        until(lambda: '"stopping"' in daemon.log)
+        time.sleep(0.5)  # until it waits for the sync, for the eleven seconds that the drain time leaves it
+        assert daemon.stop(number) == code
+    assert _events(daemon)[-1]["event"] == "stopped at once"
+    assert "the disk does not answer" not in daemon.log
+    (tmp_path / "hang").unlink()
+    with _faulty(tmp_path) as daemon:
+        assert records_of(daemon.read("t"))[0] == "acked"
 
 
 def test_a_storm_of_internal_errors_hides_not_the_one_that_ends_it() -> None:

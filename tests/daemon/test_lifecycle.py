@@ -467,6 +467,32 @@ def test_a_signal_during_recovery_ends_it_with_0_and_the_next_start_is_whole(tmp
     assert again.stop() == 0
 
 
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_daemon_whose_standard_streams_are_closed_serves_and_gives_their_numbers_to_no_file(
+    tmp_path: Path, closed: str
+) -> None:
+    port_file = tmp_path / "port"
+    flags = '--data-dir "$1/data" --socket none --port 0 --port-file "$1/port"'
+    script = f'exec "$0" -m topics_daemon.main {flags} {closed}'
+    process = subprocess.Popen(["/bin/sh", "-c", script, sys.executable, str(tmp_path)], env=clean_environment())
+    try:
+        until(lambda: port_file.exists() or process.poll() is not None)
+        assert process.poll() is None
+        daemon = DaemonProcess(process, int(port_file.read_text()), "", tmp_path)
+        until(lambda: daemon.ask(request("GET", "/v0/ready")).status == 200)
+        for number in range(3):
+            if (" <&-", " >&-", " 2>&-")[number] in f" {closed}":
+                assert Path(f"/proc/{process.pid}/fd/{number}").readlink() == Path(os.devnull)
+        daemon.write("t", 1)
+        process.send_signal(signal.SIGHUP)
+        assert records_of(daemon.read("t")) == [1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_what_a_proxy_says_of_its_client_is_ignored() -> None:
     """`X-Forwarded-*` opens no door and names no peer: a client could have written it."""
     with daemon_process("--log-level", "debug") as daemon:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import ctypes
 import os
 import shutil
@@ -233,6 +234,27 @@ def test_a_passed_address_that_is_open_needs_keys_too(tmp_path: Path) -> None:
     assert "no keys are configured" in (tmp_path / "log").read_text()
 
 
+def test_what_is_passed_but_is_no_door_is_a_mistake(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        idle, datagrams, packets, machines = (
+            stack.enter_context(socket.socket(*kind))
+            for kind in (
+                (socket.AF_INET, socket.SOCK_STREAM),
+                (socket.AF_UNIX, socket.SOCK_DGRAM),
+                (socket.AF_UNIX, socket.SOCK_SEQPACKET),
+                (socket.AF_VSOCK, socket.SOCK_STREAM),
+            )
+        )
+        packets.bind(str(tmp_path / "packets"))
+        machines.bind((socket.VMADDR_CID_ANY, socket.VMADDR_PORT_ANY))
+        for listener in (packets, machines):
+            listener.listen()
+        for passed in (idle, datagrams, packets, machines):
+            assert with_passed(tmp_path, [passed]).wait(20) == 78
+    said = "descriptor 3, which was passed, is no listening socket of TCP or a Unix stream"
+    assert (tmp_path / "log").read_text().count(said) == 4
+
+
 def test_what_was_passed_to_another_process_is_not_ours_and_variables_are_used_up() -> None:
     environ = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x", "OTHER": "y"}
     assert passed_sockets(environ) == []
@@ -256,6 +278,35 @@ def unit(path: Path) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
     parser.read_string(path.read_text())
     return parser
+
+
+def test_a_supervisor_that_reads_nothing_holds_nobody_up_and_hears_all_of_it_later(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(address)
+        supervisor.settimeout(10)
+        fill(address)
+        with serving(tmp_path, environ=clean_environment(NOTIFY_SOCKET=address, WATCHDOG_USEC="60000")) as daemon:
+            daemon.write("t", 1)
+            time.sleep(0.2)  # for some signs of life that find no room
+            daemon.is_well()
+            heard = supervisor.recv(4096)
+            while heard == b"x":
+                heard = supervisor.recv(4096)
+            assert set(heard.split(b"\n")) == {b"READY=1", b"STATUS=serving", b"WATCHDOG=1"}
+            assert supervisor.recv(4096) == b"WATCHDOG=1", "what was heard is not said again"
+            fill(address)
+        # It did not wait for the last word either.
+
+
+def fill(address: str) -> None:
+    """Send to a socket until it has no room."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.connect(address)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sender.send(b"x")
 
 
 def test_the_unit_says_what_the_daemon_needs() -> None:
