@@ -57,12 +57,9 @@ class EngineTime:
         """`offset_ms`: that of an earlier process of the same boot, or None."""
         self._clock = clock
         boot_ms = clock.boot_ns() // 1_000_000
-        wall_ms = clock.wall_ms()
-        if offset_ms is not None:
-            wall_ms = min(wall_ms, boot_ms + offset_ms)
         self._boot_ms = -1
         """Of the last look at the clocks."""
-        self.now_ms = max(last_logged_ms, wall_ms)
+        self.now_ms = max(last_logged_ms, clock.wall_ms() if offset_ms is None else boot_ms + offset_ms)
         self._offset_ms = self.now_ms - boot_ms
         self._step_seen_boot_ms: int | None = None
         self._step_wall_offset_ms = 0

@@ -81,7 +81,7 @@ class Core(Reads):
         """Topics with something new for readers; whoever drives the engine clears it."""
         self.ephemeral = Ephemeral(self.wal, self.commit, self._room)
         self.closing = False
-        self._time = opened.engine_time(replay.last_ts)
+        self._time = opened.time
         self._epochs = EpochClock(clock, self._time.now_ms)
         self._time_is_fresh = False
         self.parking = Parking()
@@ -114,6 +114,7 @@ class Core(Reads):
         opened = open_store(fs, clock, settings, pid)
         replay = Replay(opened, settings)
         replay.run(progress)
+        opened.engine_time(replay.last_ts)
         # So far only reading, and the same as in engine.core.inspection; from here on the disk changes.
         opened.execute(replay.attached_files)
         core = cls(fs, clock, opened, replay, limits if limits is not None else Limits())

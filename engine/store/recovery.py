@@ -89,7 +89,8 @@ class OpenedStore:
         self._reader = FrameReader(fs, self._seed)
         """For frames that are wanted again before the log is ready."""
         self._wal: Wal | None = None
-        self._time = self.engine_time(0)
+        self.time = self.engine_time(0)
+        """What LOCK will say of engine time is this one's."""
         self._live = False
         self._exhausted = False
         self._progress: Callable[[float], None] | None = None
@@ -115,8 +116,8 @@ class OpenedStore:
 
     def engine_time(self, last_logged_ms: int) -> EngineTime:
         """Engine time from here on, of a store in which something happened at `last_logged_ms`."""
-        self._time = EngineTime(self._clock, last_logged_ms, self._identity.offset_ms)
-        return self._time
+        self.time = EngineTime(self._clock, last_logged_ms, self._identity.offset_ms)
+        return self.time
 
     @property
     def wal(self) -> Wal:
@@ -297,7 +298,7 @@ class OpenedStore:
         # The clock is for a LOCK that was lost: no store is started more often than once a second for long.
         self.starts = max(self._identity.starts + 1, now_ms // 1000)
         try:
-            write_lock(self.fs, LockState.RUNNING, self._pid, now_ms, self.starts, self._time.offset_ms)
+            write_lock(self.fs, LockState.RUNNING, self._pid, now_ms, self.starts, self.time.offset_ms)
         except OSError as error:
             raise StoreIOError(f"LOCK could not be written: {error}; {remedy(error)}, then start again") from error
         self._live = True
@@ -312,7 +313,7 @@ class OpenedStore:
             if not (clean and wal.settled and self._live):
                 return False
             replace_file(self.fs, MANIFEST_PATH, wal.manifest())
-            now_ms, offset_ms = self._clock.wall_ms(), self._time.offset_ms
+            now_ms, offset_ms = self._clock.wall_ms(), self.time.offset_ms
             write_lock(self.fs, LockState.STOPPED, self._pid, now_ms, self.starts, offset_ms)
             return True
         except OSError:

@@ -245,7 +245,13 @@ class Rebuild:
         log = add_shard(fs, 0, self.store_id, self._settings, self._now_ms, BEHIND_SNAPSHOT)
         manifest = Manifest(store_id=self.store_id.hex(), shards=[shard_entry(log, BEHIND_SNAPSHOT, BEHIND_SNAPSHOT)])
         replace_file(fs, MANIFEST_PATH, encode_meta(manifest))
-        stopped = LockInfo(boot_id=fs.boot_id(), state=LockState.STOPPED, pid=0, started_ms=self._now_ms)
+        stopped = LockInfo(
+            boot_id=fs.boot_id(),
+            state=LockState.STOPPED,
+            pid=0,
+            started_ms=self._now_ms,
+            offset_ms=self._replay.opened.time.offset_ms,
+        )
         replace_file(fs, LOCK_PATH, encode_meta(stopped))
         store = StoreInfo(store_id=self.store_id.hex(), format=FORMAT_VERSION, created_ms=self._now_ms)
         replace_file(fs, STORE_PATH, encode_meta(store))

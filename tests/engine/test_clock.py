@@ -25,6 +25,12 @@ def test_it_starts_at_the_later_of_the_log_and_the_wall_clock() -> None:
     assert EngineTime(Hands(), 2_000_000).now_ms == 2_000_000
 
 
+def test_in_the_same_boot_it_goes_on_whatever_the_wall_clock_says() -> None:
+    for step in (-3_600_000, 0, 86_400_000):
+        assert EngineTime(Hands(1_000_000 + step), 0, 995_000).now_ms == 1_000_000
+    assert EngineTime(Hands(), 1_500_000, 995_000).now_ms == 1_500_000
+
+
 def test_it_advances_with_the_boot_clock_so_that_suspension_counts() -> None:
     hands = Hands()
     time = EngineTime(hands, 0)

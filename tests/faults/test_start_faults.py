@@ -392,6 +392,18 @@ def test_F66_a_clock_set_forward_expires_nothing_at_once_across_a_restart_either
     assert next(ts for _, ts, _ in view_records(world)) > last + 86_400_000
 
 
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_F66_a_clock_set_back_revives_nothing_across_a_restart_either(how: str) -> None:
+    world = World().start()
+    world.append("t", 1, config=ConfigChanges(ttl_ms=60_000))
+    world.settle().step(60_001)
+    assert view_records(world) == []
+    world.clock.wall_step(-3_600_000)
+    {"stop": world.stop, "kill": world.kill}[how]()
+    world.start()
+    assert view_records(world) == []
+
+
 def test_F66_after_another_boot_the_wall_clock_is_all_there_is() -> None:
     world = World().start()
     world.append("t", 1, config=ConfigChanges(ttl_ms=60_000))

@@ -7,10 +7,11 @@ from tests.sim.mutants_joined import JOINED
 from tests.sim.mutants_moves import MOVES
 from tests.sim.mutants_queues import QUEUES
 from tests.sim.mutants_routers import ROUTERS
+from tests.sim.mutants_time import TIME
 from tests.sim.mutants_tools import TOOLS
 
 PLAYS = {play.name: play for play in (*queues.PLAYS, *routers.PLAYS, *tools.PLAYS, *moves.PLAYS)}
-MUTANTS = (*mutants_history.ALL, *JOINED, *QUEUES, *ROUTERS, *TOOLS, *MOVES)
+MUTANTS = (*mutants_history.ALL, *JOINED, *TIME, *QUEUES, *ROUTERS, *TOOLS, *MOVES)
 
 
 def is_play(place: str) -> bool:

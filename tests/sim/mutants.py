@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import engine.clock as clock_module
 import engine.core.core as core_module
 import engine.core.ephemeral as ephemeral_module
 import engine.core.replay as replay_module
@@ -549,13 +548,6 @@ def _damaged_writes_evict_nothing(patch: Patch) -> None:
     patch.set(Topic, "apply_gap", apply_gap)
 
 
-@_mutant("started-under-another-clock")
-def _start_takes_the_wall_clock(patch: Patch) -> None:
-    """Who started after a step of the wall clock adopted it at once, and what was young expired (found by hand)."""
-    old = patch.set(clock_module.EngineTime, "__init__", None)
-    patch.set(clock_module.EngineTime, "__init__", lambda self, clock, last, offset=None: old(self, clock, last))
-
-
 @_mutant("sync-window@6", "sync-window")
 def _acks_run_ahead_of_the_window(patch: Patch) -> None:
     patch.set(core_module, "SYNC_WINDOW", 1 << 40)
@@ -584,7 +576,6 @@ def _reserved_before_it_is_synced(patch: Patch) -> None:
 def used_modules() -> tuple[Any, ...]:
     """What is patched here (so that a renamed module shows as an import error, not as a mutant that does nothing)."""
     return (
-        clock_module,
         core_module,
         execute_module,
         recovery_module,

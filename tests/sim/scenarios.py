@@ -298,6 +298,22 @@ def _started_under_another_clock(world: World) -> None:
     world.check()
 
 
+def _started_behind_its_clock(world: World) -> None:
+    """The wall clock is set back, and the process is started anew: what has expired stays so. Once the machine was off
+    in between, and engine time begins at what was logged last."""
+    world.append("t", 2, config=changes(ttl_ms=60_000))
+    world.clock.wall_step(-3_600_000)
+    world.stop().power_off().start()
+    for end in (world.kill, world.stop, world.kill):
+        world.step(60_001)
+        assert world.core.state("t").count == 0
+        world.clock.wall_step(-3_600_000)
+        end().start()
+        assert world.core.state("t").count == 0, "a clock that was set back revives what has expired"
+        world.check()
+        world.append("t", 2)
+
+
 def _quiet_and_wake(world: World) -> None:
     world.append("t", 2)
     world.append("u", 1, config=changes(durability="memory"))
@@ -527,6 +543,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("recreated", _recreated),
     Scenario("recreated-by-another", _recreated_by_another_process),
     Scenario("started-under-another-clock", _started_under_another_clock),
+    Scenario("started-behind-its-clock", _started_behind_its_clock),
     Scenario("quiet-and-wake", _quiet_and_wake),
     Scenario("ephemeral", _ephemeral),
     Scenario("ephemeral-turns", _ephemeral_turns),

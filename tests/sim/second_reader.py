@@ -195,7 +195,9 @@ def log_problem(tree: Tree, store: ReadStore) -> str | None:
     for told in read_small(content)["shards"]:
         shard = told["shard"]
         cut = None if store.snapshot is None else store.snapshot.cut(shard)
-        end = max(ends.get(shard, 0), 0 if cut is None else cut.get("last_end", 0))
+        # The log of a store that was restored begins behind its snapshot, and holds nothing yet.
+        begins = 0 if cut is None else cut["lsn"] if cut.get("last_lsn", -1) < 0 else cut.get("last_end", 0)
+        end = max(ends.get(shard, 0), begins)
         proven = max(told["end_lsn"], 0 if cut is None else cut.get("end_lsn", 0))
         if end < proven:
             return f"the log of shard {shard} was on disk up to {proven}; its frames end at {end}"

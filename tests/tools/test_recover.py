@@ -11,12 +11,13 @@ from engine.limits import EngineSettings
 from engine.tools.finding import Finding
 from engine.tools.log_file import LogScan
 from engine.tools.recover import Recovery, Report, put_report
+from engine.types import ConfigChanges
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
 from tests.sim.view import TopicView, look
-from tests.sim.world import TINY
+from tests.sim.world import TINY, World
 from tests.store.made import SNAP1, SNAP2, Made
 from tests.tools.stores import check, damage, flip, log_of, put, stopped, stores
 
@@ -87,6 +88,20 @@ def test_a_new_store_starts_and_takes_writes() -> None:
     core = Core.open(disk, saved.clock, TINY)
     assert core.state("orders").head_seq == 3
     core.close()
+
+
+def test_a_new_store_goes_on_with_the_time_of_the_old_one() -> None:
+    world = World().start()
+    world.append("t", 1, config=ConfigChanges(ttl_ms=60_000))
+    world.settle().step(60_001)
+    assert world.core.state("t").count == 0
+    world.clock.wall_step(-3_600_000)
+    clock = world.kill().clock
+    recovery = Recovery(StillDisk(world.disk.cached_tree(), "boot-1"), clock, lambda _: None, lambda *_: None, TINY)
+    recovery.read()
+    disk = FakeDisk(boot="boot-1")
+    recovery.write(disk)
+    assert Core.open(disk, clock.restart(), TINY).state("t").count == 0, "what had expired came back"
 
 
 def test_records_of_a_damaged_write_are_a_gap_and_their_bytes_are_kept() -> None:
