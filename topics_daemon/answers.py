@@ -7,6 +7,7 @@ there comes from the tables in this file.
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from functools import lru_cache
@@ -157,6 +158,11 @@ class Repeated:
             return error_answer(head, self.error, started_ns)
         body = b"%b%.3f}}" % (self._body, (time.perf_counter_ns() - started_ns) / 1e6)
         return b"%b%d%b%b" % (self._top, len(body), self._rest, body)
+
+
+def path_shown(path: str) -> str:
+    """A path as text that JSON can hold: bytes of it that are no UTF-8 become `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def json_answer(

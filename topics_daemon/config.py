@@ -462,8 +462,15 @@ def _check_cold(values: dict[str, Any], sources: dict[str, str], mistakes: list[
             return
     if values["cold_url"] and values["cold_dir"]:
         mistakes.append("cold_url and cold_dir are two places for the same: choose one")
+    if values["cold_dir"] and not _is_utf8(os.path.abspath(values["cold_dir"])):
+        mistakes.append(f"{sources['cold_dir']}: cold_dir must be a path in UTF-8, for manifests of exports name it")
     if values["cold_url"] and not has_library():
         mistakes.append(f"cold_url {NO_LIBRARY}")
+
+
+def _is_utf8(path: str) -> bool:
+    """Whether a path is text: its bytes that are not were decoded to surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def _read_keys(

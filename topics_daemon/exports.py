@@ -17,6 +17,7 @@ from engine.core import Core, Ticket
 from engine.errors import Code, Refused, TopicsError
 from engine.limits import EXPORT_TTL_MS, EXPORT_TTL_MS_MAX, EXPORTS_MAX
 from engine.types import CheckpointDone
+from topics_daemon.answers import path_shown
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -104,7 +105,7 @@ class Exports:
             return
         export = Export(
             id=job.export_id,
-            path=f"{self._root}/{export_dir(job.export_id)}",
+            path=path_shown(f"{self._root}/{export_dir(job.export_id)}"),
             created_ms=now_ms,
             expires_ms=now_ms + _ttl(ttl_ms),
             checkpoint=manifest.checkpoint,

@@ -309,3 +309,10 @@ def test_print_config_says_what_a_start_would_warn_of(
     shown = capsys.readouterr()
     assert 'port = "4000"' in shown.out
     assert "topicsd: warning: unknown variable TOPICS_PROT is ignored\n" in shown.err
+
+
+def test_a_cold_directory_has_a_name_that_manifests_can_hold() -> None:
+    with pytest.raises(Mistakes) as caught:
+        load(parse_flags(["--cold-dir", "/mnt/\udcff"]), {"HOME": "/nonexistent"})
+    assert caught.value.lines == ["flag --cold-dir: cold_dir must be a path in UTF-8, for manifests of exports name it"]
+    assert load(parse_flags(["--cold-dir", "/mnt/über"]), {"HOME": "/nonexistent"}).cold_place == "/mnt/über"

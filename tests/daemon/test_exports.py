@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from engine.formats.manifest import decode_meta
 from engine.tools.finding import Finding
 from engine.tools.fsck import Fsck
 from engine.tools.readonly import ReadOnlyFs
-from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, request, start
+from tests.daemon.kit import Answer, DaemonProcess, clean_environment, daemon_process, request, serving, start
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +50,20 @@ def pin(daemon: DaemonProcess, body: dict[str, Any] | None = None) -> dict[str, 
 
 def manifest(export: dict[str, object]) -> ExportManifest:
     return decode_meta((Path(str(export["path"])) / "manifest.json").read_bytes(), ExportManifest)
+
+
+def test_a_data_directory_whose_name_is_no_text_has_exports_too(tmp_path: Path) -> None:
+    """The name was put into an answer that could not hold it: an export ended the daemon."""
+    directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    directory.mkdir()
+    with serving(directory, environ=clean_environment()) as daemon:
+        daemon.write("t", 1)
+        export = pin(daemon)
+        assert export["path"] == str(tmp_path) + f"/\\xff/data/exports/{export['id']}"
+        assert ask(daemon, "GET", "/v0/admin/exports").json["exports"] == [
+            {name: value for name, value in export.items() if name != "performance"}
+        ]
+        assert (directory / "data" / "exports" / str(export["id"]) / "manifest.json").exists()
 
 
 def counts(export: dict[str, object]) -> dict[str, int]:
