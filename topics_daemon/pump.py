@@ -307,13 +307,23 @@ class Pump:
             line[stream] = None
 
     def _make_ready(self, name: str, first: bool = False) -> None:
+        self.ready.add(name, self._priority(name), self.now(), first=first)
+
+    def _priority(self, name: str) -> int:
         slot = self.daemon.engine.catalog.visible.get(name)
-        now_ms = self.daemon.engine.now()
-        priority = 0
-        if slot is not None:
-            topic = slot.topic
-            priority = effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, now_ms)
-        self.ready.add(name, priority, self.now(), first=first)
+        if slot is None:
+            return 0
+        topic = slot.topic
+        return effective_priority(topic.config, topic.last_write_ts, topic.last_read_ts, self.daemon.engine.now())
+
+    def configured(self, name: str) -> None:
+        """A topic was configured: if it waits for its turn, its priority may be another now."""
+        was_aside = name in self.ready.aside
+        self.ready.change(name, self._priority(name), self.now())
+        if name in self.ready.aside and not was_aside:
+            for stream in self._lines[name]:
+                self._advise(stream, name)
+        self._ask_for_pass()
 
     def _ask_for_pass(self, delay_s: float = 0.0) -> None:
         if self._lines and not self._pass_due and self.ready:

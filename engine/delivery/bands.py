@@ -116,6 +116,21 @@ class Ready(Generic[Key]):
             band.move_to_end(key, last=False)
         self._plan(entry)
 
+    def change(self, key: Key, priority: int, now_s: float) -> None:
+        """Give a key another priority, if it waits; that it has waited counts as before."""
+        entry = self._entries.get(key)
+        if entry is None or (self.paused and priority < 0):
+            if key in self:
+                self.discard(key)
+                self.add(key, priority, now_s)
+            return
+        del self._bands[entry.band][key]
+        self._numbers += 1
+        entry.number, entry.priority = self._numbers, priority
+        entry.band = band_of(priority + min(AGE_PER_S * (now_s - entry.since_s), AGE_MAX))
+        self._bands[entry.band][key] = None
+        self._plan(entry)
+
     def discard(self, key: Key) -> None:
         """A key has nothing to deliver any more."""
         self._set_aside.pop(key, None)

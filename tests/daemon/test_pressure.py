@@ -134,6 +134,32 @@ def test_negative_priorities_are_not_pushed_but_can_be_read(daemon: DaemonProces
         assert gauge(daemon, "topics_topics_set_aside") == 0
 
 
+def test_a_priority_that_changes_under_pressure_counts_at_once(daemon: DaemonProcess, faults: Path) -> None:
+    """Whoever raises what was set aside gets it, and who lowers what waits is told so, with readers that were there."""
+
+    def configure(name: str, priority: int) -> None:
+        assert daemon.ask(request("PUT", f"/v0/topics/{name}", {"priority": priority})).status in (200, 201)
+
+    configure("raised", -100)
+    configure("lowered", 100)
+    with Events(daemon, watch(daemon, {"raised": {}, "lowered": {}})) as events:
+        assert {events.next()[0] for _ in range(2)} == {"caught-up"}
+        with pressed(daemon, faults):
+            daemon.write("raised", 1, disable_backpressure=True)
+            assert events.next()[1]["topics"] == ["raised"]
+            configure("raised", 0)
+            name, data, _ = events.next()
+            assert (name, data["topic"], records_of(data)) == ("record", "raised", [1])
+            configure("lowered", -1)
+            daemon.write("lowered", 2, disable_backpressure=True)
+            name, data, _ = events.next()
+            assert (name, data["topics"]) == ("error", ["lowered"])
+            configure("lowered", -2)
+            assert gauge(daemon, "topics_topics_set_aside") == 1
+        name, data, _ = events.next()
+        assert (name, data["topic"], records_of(data)) == ("record", "lowered", [2])
+
+
 def test_a_long_poll_of_a_negative_priority_is_a_read(daemon: DaemonProcess, faults: Path) -> None:
     assert daemon.ask(request("PUT", "/v0/topics/polled", {"priority": -1})).status == 201
     with pressed(daemon, faults), daemon.wire() as wire:

@@ -158,3 +158,63 @@ def test_a_pause_sets_negative_priorities_aside_and_its_end_brings_them_back() -
     ready.discard("comes")
     ready.pause(False, 101.0)
     assert [ready.take(101.0) for _ in range(2)] == ["waits", None]
+
+
+def test_another_priority_counts_at_once_and_keeps_what_was_waited() -> None:
+    ready: Ready[str] = Ready()
+    for at, key in enumerate(("first", "raised", "last")):
+        ready.add(key, 0, float(at))
+    ready.change("raised", 750, 4.0)
+    ready.change("unknown", 750, 4.0)
+    assert [ready.take(4.0) for _ in range(4)] == ["raised", "first", "last", None]
+    ready.add("lowered", 749, 0.0)
+    ready.change("lowered", -1000, 1.0)
+    ready.add("hot", 1000, 1.0)
+    assert ready.take(OVERDUE_S) == "lowered", "it has waited since it came, not since it was changed"
+
+
+def test_another_priority_brings_what_is_set_aside_back_and_sets_aside_what_waits() -> None:
+    ready: Ready[str] = Ready()
+    ready.pause(True, 0.0)
+    ready.add("raised", -5, 0.0)
+    ready.add("lowered", 5, 0.0)
+    ready.add("still", -5, 0.0)
+    ready.change("raised", 0, 1.0)
+    ready.change("lowered", -1, 1.0)
+    ready.change("still", -7, 1.0)
+    assert dict(ready.aside) == {"lowered": -1, "still": -7}
+    assert [ready.take(1.0) for _ in range(2)] == ["raised", None]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "change", "discard", "take", "pause"]), st.integers(0, 5), st.integers(-1000, 1000)
+        )
+    )
+)
+def test_whatever_is_done_each_waits_once_in_the_band_that_it_has_reached(steps: list[tuple[str, int, int]]) -> None:
+    ready: Ready[int] = Ready()
+    there: dict[int, int] = {}
+    now = 0.0
+    for what, key, priority in steps:
+        now += 0.7
+        if what == "add":
+            ready.add(key, priority, now)
+            there.setdefault(key, priority)
+        elif what == "change":
+            ready.change(key, priority, now)
+            if key in there:
+                there[key] = priority
+        elif what == "discard":
+            ready.discard(key)
+            there.pop(key, None)
+        elif what == "pause":
+            ready.pause(priority > 0, now)
+        elif (taken := ready.take(now)) is not None:
+            del there[taken]
+        aside = {key: priority for key, priority in there.items() if ready.paused and priority < 0}
+        assert dict(ready.aside) == aside
+        assert set(ready) == there.keys() - aside.keys()
+    ready.pause(False, now)
+    assert sorted(iter(lambda: ready.take(now), None)) == sorted(there)

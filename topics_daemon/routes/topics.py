@@ -17,6 +17,7 @@ from topics_daemon.routes.asked import check_config_names, flag, list_cursor, pa
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
     from topics_daemon.exchange import Requester
+    from topics_daemon.pump import Pump
 
 LIST_PAGE_DEFAULT: Final = 100
 _LISTED: Final = (
@@ -35,8 +36,9 @@ _LISTED: Final = (
 class PutExchange(Exchange):
     """A create or change on its way to the disk."""
 
-    __slots__ = ("warnings",)
+    __slots__ = ("pump", "warnings")
 
+    pump: Pump
     warnings: list[str]
 
     def answered(self, ticket: Ticket[TopicPut]) -> None:
@@ -45,6 +47,7 @@ class PutExchange(Exchange):
             self.fail(ticket.error)
             return
         put = ticket.value()
+        self.pump.configured(put.topic)
         assert self.head is not None
         config = self.head.caller.shown(put.config)
         answer: dict[str, Any] = {"topic": put.topic, "created": put.created, "config": config, "epoch": put.epoch}
@@ -83,7 +86,7 @@ def put_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
     check_config_names(head.caller, changes)
     ticket = daemon.engine.put_topic(head.name, changes)
     exchange = PutExchange(connection, head, started_ns)
-    exchange.warnings = warnings
+    exchange.pump, exchange.warnings = daemon.pump, warnings
     daemon.follow(ticket, exchange.answered)
 
 
