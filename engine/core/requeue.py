@@ -35,8 +35,8 @@ class Plan(NamedTuple):
     name: str
     groups: dict[str, list[tuple[int, Columns]]]
     """Queue → the jobs that go there."""
-    homeless: list[int]
-    """Jobs that nobody says a queue of."""
+    skipped: list[int]
+    """Jobs that nobody says a queue of, or that are on their way already; of `seqs` also those that are no jobs."""
     left: int
     """How many more are meant."""
 
@@ -62,16 +62,24 @@ def plan_requeue(core: Core, name: str, selector: DeleteSelector, to: str | None
                     left += stop - seq + 1
                     break
                 if host.queue.is_leaving(seq):
+                    plan.skipped.append(seq)
                     continue
                 record = columns_of(topic, seq)
                 target = to if to is not None else _origin(record.meta)
                 count += 1
                 size += len(record.data) + len(record.meta or b"")
                 if target is None or target == name:
-                    plan.homeless.append(seq)
+                    plan.skipped.append(seq)
                 else:
                     plan.groups.setdefault(target, []).append((seq, record))
-    return plan._replace(left=left)
+    skipped = plan.skipped if selector.seqs is None else _missed(selector.seqs, ranges, plan.skipped)
+    return plan._replace(skipped=skipped, left=left)
+
+
+def _missed(seqs: tuple[int, ...], ranges: list[tuple[int, int]], stay: list[int]) -> list[int]:
+    """Those of the seqs that nothing is done to, in the order in which they were asked for."""
+    there = {seq for first, last in ranges for seq in range(first, last + 1)} - set(stay)
+    return [seq for seq in dict.fromkeys(seqs) if seq not in there]
 
 
 def _origin(meta: bytes | None) -> str | None:
@@ -121,7 +129,7 @@ class _Requeue:
             host.queue.leave(seqs)
             _follow(ticket, partial(self._written, seqs))
         if not plan.groups:
-            self.ticket.complete(RequeueAnswer(0, plan.homeless, plan.left))
+            self.ticket.complete(RequeueAnswer(0, plan.skipped, plan.left))
 
     def _written(self, seqs: list[int], ticket: Ticket[AppendResult]) -> None:
         if ticket.error is not None:
@@ -147,7 +155,7 @@ class _Requeue:
         if self._error is not None and not self._count:
             self.ticket.fail(self._error)
         else:
-            self.ticket.complete(RequeueAnswer(self._count, self._plan.homeless, self._plan.left))
+            self.ticket.complete(RequeueAnswer(self._count, self._plan.skipped, self._plan.left))
 
 
 def requeue(core: Core, plan: Plan) -> Ticket[RequeueAnswer]:
