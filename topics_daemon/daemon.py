@@ -235,11 +235,12 @@ class Daemon:
         else:
             del self.peers[peer]
 
-    def internal_error(self, error: BaseException) -> TopicsError:
-        """Log a bug under an id, and make the 500 that carries nothing but this id."""
+    def internal_error(self, error: BaseException, **detail: str) -> TopicsError:
+        """Log a bug under an id, and make the 500 that carries nothing but this id, and `detail`."""
         incident = secrets.token_hex(8)
         self.log.error("internal error", id=incident, **describe(error))
-        return Unavailable(Code.INTERNAL, "a bug in the daemon; its log has more under this id", {"id": incident})
+        said = "a bug in the daemon; its log has more under this id"
+        return Unavailable(Code.INTERNAL, said, {"id": incident, **detail})
 
     def change_keys(self, config: Config) -> int:
         """Take other keys over: judge anew what was judged, and end what is open on the word of a key that is gone.

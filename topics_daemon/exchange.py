@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from engine.errors import TopicsError
 from engine.topic.history import NotCached
 from topics_daemon.answers import error_answer
 
 if TYPE_CHECKING:
+    from engine.core import Ticket
     from topics_daemon.body import Framing
     from topics_daemon.daemon import Daemon
     from topics_daemon.head import Head
@@ -253,6 +254,22 @@ class Exchange:
         """Give an error as the answer."""
         self.connection.daemon.metrics.refused(error)
         self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
+
+    def told(self, ticket: Ticket[Any]) -> None:
+        """The engine is done with what was asked of it, and in the midst of its turn: a bug in what makes an answer of
+        that costs this one. Whether it was done is not said then, for it may have been."""
+        try:
+            self.answered(ticket)
+        except Exception as error:  # noqa: BLE001  # logged under an id, which the client gets
+            bug = self.connection.daemon.internal_error(error, outcome="unknown")
+            if self.answer is None:
+                self.fail(bug)
+            else:
+                self.connection.cut()
+
+    def answered(self, ticket: Ticket[Any]) -> None:
+        """Make an answer of the engine's."""
+        raise NotImplementedError
 
     def abandon(self) -> None:
         """There will be no answer, or another exchange gives it."""

@@ -290,10 +290,17 @@ class Intake:
             return
         self._ticket = None
         self._flight_bytes = 0
-        if ticket.error is not None:
-            self._refuse(ticket.error, self._lines_in + 1)
-            return
-        result = ticket.value()
+        try:
+            self._note(ticket.value())
+        except TopicsError as error:
+            self._refuse(error, self._lines_in + 1)
+        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
+            self._refuse(self._daemon.internal_error(error, outcome="unknown"), self._lines_in + 1)
+        else:
+            self._go_on()
+
+    def _note(self, result: AppendResult) -> None:
+        """A batch is written: it belongs to the next results, which are told now if they may be."""
         self._batches += 1
         self._count += result.count
         self._lines_in += self._flight_lines
@@ -303,7 +310,6 @@ class Intake:
             self._said.add(result)
         if not self._paused:
             self._write(self._results())
-        self._go_on()
 
     # -- bounds ------------------------------------------------------------------------------------------------------
 

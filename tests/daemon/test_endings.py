@@ -1,4 +1,5 @@
-"""Whatever ends the daemon with 74 (the disk, or a bug) is the last thing that its log tells."""
+"""Whatever ends the daemon with 74 (the disk, or a bug) is the last thing that its log tells; a bug in what makes an
+answer does not."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, start
+from tests.daemon.http2_kit import Client as Http2
+from tests.daemon.intake_kit import Stream, head
+from tests.daemon.kit import DaemonProcess, clean_environment, post, records_of, request, start
+from tests.daemon.socket_kit import Client
 from tests.waiting import until
 from topics_daemon.daemon import Daemon
 from topics_daemon.log import BURST, Log, describe
@@ -22,6 +26,7 @@ from topics_daemon.log import BURST, Log, describe
 pytestmark = pytest.mark.slow
 
 FAULTY = Path(__file__).with_name("faulty.py")
+BUGGY = Path(__file__).with_name("buggy.py")
 
 
 @contextmanager
@@ -86,6 +91,72 @@ def test_a_second_signal_ends_at_once_also_what_waits_for_the_disk(tmp_path: Pat
     (tmp_path / "hang").unlink()
     with _faulty(tmp_path) as daemon:
         assert records_of(daemon.read("t"))[0] == "acked"
+
+
+@pytest.fixture(scope="module")
+def buggy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    daemon = start(tmp_path_factory.mktemp("buggy"), launcher=BUGGY)
+    yield daemon
+    assert daemon.stop() == 0, "no bug has ended it"
+    assert "s3cret" not in daemon.log
+
+
+ONE = {"records": [{"data": 1}]}
+
+
+def test_a_bug_in_what_answers_a_ticket_costs_that_answer_and_what_was_done_stays_done_once(
+    buggy: DaemonProcess,
+) -> None:
+    with buggy.wire() as wire:
+        keyed = post("/v0/topics/bug", {"records": [{"data": "x"}], "idempotency_key": "k"})
+        wire.send(post("/v0/topics/well", ONE) + keyed + keyed + post("/v0/topics/well", ONE))
+        answers = [wire.answer() for _ in range(4)]
+        assert [answer.status for answer in answers] == [201, 500, 500, 200]
+        for answer in answers[1:3]:
+            error = answer.json["error"]
+            assert (error["code"], error["detail"]["outcome"]) == ("internal", "unknown")
+            assert error["detail"]["id"] in buggy.log
+        wire.send(keyed)  # by itself, and answered at once: it is there already
+        assert wire.answer().status == 500
+        wire.send(post("/v0/topics/well", ONE))
+        assert wire.answer().json["seqs"] == [3]
+    assert records_of(buggy.read("bug")) == ["x"]
+    assert buggy.ask(post("/v0/topics/bug/delete", {"seqs": [1]})).status == 500
+    assert records_of(buggy.read("bug")) == []
+    with Http2(buggy) as client:
+        assert client.answer(client.post("/v0/topics/bug", b'{"records":[{"data":1}]}'))[0] == 500
+        assert client.answer(client.post("/v0/topics/well", b'{"records":[{"data":1}]}'))[0] == 200
+    with Client(buggy) as socket:
+        assert socket.ask("publish", topic="bug", records=[{"data": 1}])["code"] == "internal"
+        assert socket.ask("publish", topic="well", records=[{"data": 1}])["op"] == "ack"
+
+
+def test_a_bug_behind_an_answer_ends_its_connection_alone(buggy: DaemonProcess) -> None:
+    with buggy.wire() as other, buggy.wire() as wire:
+        wire.send(post("/v0/topics/late", ONE))
+        assert wire.closed()
+        other.send(post("/v0/topics/late/diff", {}))
+        assert records_of(other.answer().json) == [1]
+
+
+def test_jobs_whose_claim_meets_a_bug_are_free_again(buggy: DaemonProcess) -> None:
+    assert buggy.ask(request("DELETE", "/v0/topics/bug")).status == 200
+    assert buggy.ask(request("PUT", "/v0/topics/bug", {"type": "queue"})).status == 201
+    claim = post("/v0/topics/bug/claim", {"node": "n", "wait_ms": 5000})
+    with buggy.wire() as waiting:
+        waiting.send(claim)
+        assert buggy.ask(post("/v0/topics/bug", ONE)).status == 500
+        assert waiting.answer().status == 500
+    jobs = buggy.ask(claim).json["claimed"]  # there at once, and so no ticket's to answer
+    assert [job["$seq"] for job in jobs] == [1]
+
+
+def test_a_bug_in_the_results_of_a_stream_of_lines_ends_that_stream(buggy: DaemonProcess) -> None:
+    assert buggy.ask(request("DELETE", "/v0/topics/bug")).status == 200
+    with Stream(buggy, head("bug", "Content-Length: 4") + b"1\n2\n") as stream:
+        (error,) = stream.rest()
+    assert error["error"]["detail"]["outcome"] == "unknown"
+    assert records_of(buggy.read("bug")) == [1, 2]
 
 
 def test_a_storm_of_internal_errors_hides_not_the_one_that_ends_it() -> None:

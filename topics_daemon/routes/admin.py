@@ -50,7 +50,7 @@ def checkpoint(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     ticket = daemon.engine.checkpoint()
     exchange = CheckpointExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
     daemon.look_at_checkpoints()
 
 

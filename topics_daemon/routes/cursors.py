@@ -62,7 +62,7 @@ def put_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     )
     exchange = PutCursorExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def drop_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -72,7 +72,7 @@ def drop_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     ticket = daemon.engine.cursors.drop(head.name, head.param)
     exchange = GoneExchange(connection, head, started_ns)
     exchange.member, exchange.warnings = "name", warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def get_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:

@@ -59,7 +59,7 @@ class DeleteExchange(Exchange):
         self.warnings = warnings
         self._asking = Asking(daemon.readers)
         self._deleted = self._write_ns = self._sync_ns = 0
-        daemon.follow(ticket, self._answered)
+        daemon.follow(ticket, self.told)
 
     def _step(self, daemon: Daemon, name: str) -> Ticket[DeleteResult]:
         """Delete what is left, or the first of it where that is much."""
@@ -74,7 +74,7 @@ class DeleteExchange(Exchange):
             )
             return daemon.engine.delete(name, replace(self._selector, before_seq=large.until + 1))
 
-    def _answered(self, ticket: Ticket[DeleteResult]) -> None:
+    def answered(self, ticket: Ticket[DeleteResult]) -> None:
         """A step is done: go on, or give the answer of the engine."""
         if ticket.error is not None:
             self.fail(ticket.error)
@@ -116,7 +116,7 @@ class DeleteExchange(Exchange):
             self.fail(daemon.internal_error(error))
         else:
             self._asking.forget()
-            daemon.follow(ticket, self._answered)
+            daemon.follow(ticket, self.told)
 
     def fail(self, error: TopicsError) -> None:
         self._asking.done()

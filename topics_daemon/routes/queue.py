@@ -129,7 +129,7 @@ class ClaimExchange(LongPoll):
         self._asking: Asking | None = None
         self._given: ClaimAnswer | None = None
         daemon.pump.await_topics(self, (self._name,))
-        daemon.follow(waiter.ticket, self._answered)
+        daemon.follow(waiter.ticket, self.told)
 
     def poke(self) -> None:
         """The engine serves those who wait; there is nothing to look at."""
@@ -157,7 +157,8 @@ class ClaimExchange(LongPoll):
         self._daemon.engine.queues.undeliver(self._waiter)
         super().fail(error)
 
-    def _answered(self, ticket: Ticket[ClaimAnswer]) -> None:
+    def answered(self, ticket: Ticket[ClaimAnswer]) -> None:
+        """There are jobs, or the time to wait is over."""
         if self.answer is not None:
             return
         if ticket.error is not None:
@@ -344,7 +345,7 @@ def _follow(
 ) -> None:
     exchange = SettleExchange(connection, head, started_ns)
     exchange.done, exchange.warnings = done, warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -355,7 +356,7 @@ def ack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     ticket = daemon.engine.queues.ack(head.name, Ack(read.node, read.seqs, leases))
     exchange = SettleExchange(connection, head, started_ns)
     exchange.done, exchange.warnings = b"acked", warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def nack(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -426,7 +427,7 @@ def requeue(daemon: Daemon, connection: Requester, head: Head, body: bytes, star
     ticket = begin_requeue(daemon.engine, plan)
     exchange = RequeueExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 _LEASES_QUERY: Final = frozenset({"limit", "cursor"})

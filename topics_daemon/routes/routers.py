@@ -106,7 +106,7 @@ def put_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     ticket = daemon.engine.routers.put(head.param, read.source, read.dest, RouterSpec(**said), said)
     exchange = PutRouterExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def _check_known(daemon: Daemon, head: Head) -> None:
@@ -125,7 +125,7 @@ def drop_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     ticket = daemon.engine.routers.drop(head.param)
     exchange = GoneExchange(connection, head, started_ns)
     exchange.member, exchange.warnings = "router", warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 def get_router(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> bytes:

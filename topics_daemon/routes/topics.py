@@ -87,7 +87,7 @@ def put_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, st
     ticket = daemon.engine.put_topic(head.name, changes)
     exchange = PutExchange(connection, head, started_ns)
     exchange.pump, exchange.warnings = daemon.pump, warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 _DROP_QUERY: Final = frozenset({"if_empty"})
@@ -100,7 +100,7 @@ def drop_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     ticket = daemon.engine.drop_topic(head.name, if_empty=flag(head.query, "if_empty", False))
     exchange = DropExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.follow(ticket, exchange.answered)
+    daemon.follow(ticket, exchange.told)
 
 
 _STATE_QUERY: Final = frozenset({"touch"})

@@ -241,11 +241,7 @@ def submit(
     exchange = WriteExchange(connection, head, started_ns)
     exchange.return_seqs = write.return_seqs
     exchange.warnings = write.warnings
-    if ticket.done:
-        exchange.answered(ticket)
-    else:
-        ticket.on_done = exchange.answered
-    daemon.wake()
+    daemon.follow(ticket, exchange.told)
     return None
 
 
