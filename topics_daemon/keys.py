@@ -163,6 +163,8 @@ def read_key_file(path: str) -> tuple[tuple[Key, ...], str | None]:
         content = file.read(KEY_FILE_BYTES_MAX + 1)
     if len(content) > KEY_FILE_BYTES_MAX:
         raise ValueError(f"is larger than {KEY_FILE_BYTES_MAX} bytes")
+    if not content and not stat.S_ISREG(found.st_mode):
+        raise ValueError("is no file, and gives nothing: what comes from a pipe cannot be read again")
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o022 and stat.S_ISREG(found.st_mode):
         raise ValueError(f"can be written by others (mode {mode:03o}); chmod 600 it")

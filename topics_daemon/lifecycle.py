@@ -19,8 +19,10 @@ import signal
 import socket
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -129,6 +131,7 @@ class Life:
         self._servers: list[asyncio.AbstractServer] = []
         self._unix: UnixDoor | None = None
         self._stop = asyncio.Event()
+        self._hangups = self._taken_over = 0
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -246,13 +249,36 @@ class Life:
     def on_hangup(self, reread: Callable[[], Config]) -> None:
         """SIGHUP: take keys and log level over from the configuration, and say what else would need a restart.
 
+        It is read in a thread: a pipe that nobody writes to, or a file system that hangs, must not hold up the loop.
+        """
+        self._hangups += 1
+        number = self._hangups
+
+        def read() -> None:
+            found: Config | Exception
+            try:
+                found = reread()
+            except Exception as error:  # noqa: BLE001  # mistakes, and bugs, are told in the loop's thread
+                found = error
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self.loop.call_soon_threadsafe(self._take_over, number, found)
+
+        threading.Thread(target=read, name="configuration", daemon=True).start()
+
+    def _take_over(self, number: int, config: Config | Exception) -> None:
+        """Go by what was read at a hangup, unless a later one was quicker.
+
         A configuration with a mistake in it changes nothing: keys that were there stay.
         """
-        try:
-            config = reread()
-        except Mistakes as error:
-            for line in error.lines:
+        if number < self._taken_over:
+            return
+        self._taken_over = number
+        if isinstance(config, Mistakes):
+            for line in config.lines:
                 self.log.error("configuration", error=line)
+            return
+        if isinstance(config, Exception):
+            self.daemon.internal_error(config)
             return
         self.log.set_level(config["log_level"])
         gone = self.daemon.change_keys(config)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.kit import DaemonProcess, Events, Wire, clean_environment, daemon_process, post, request
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -211,3 +214,48 @@ def test_the_log_level_is_taken_over_and_what_needs_a_restart_is_said(tmp_path: 
         reread(daemon, "needs a restart")
         assert '"setting": "max_topics"' in daemon.log
         assert '"setting": "api_keys' not in daemon.log
+
+
+def test_a_key_file_that_hangs_holds_nobody_up_and_the_next_hangup_is_heeded(tmp_path: Path) -> None:
+    """The loop read the file itself, and stood still until somebody wrote into the pipe."""
+    with keyed_daemon(tmp_path, "stays", "goes") as (daemon, file):
+        file.unlink()
+        os.mkfifo(file, 0o600)
+        daemon.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)  # until it has come to the pipe
+        assert write(daemon, "goes") == 201
+        pipe = file.rename(tmp_path / "pipe")
+        store(file, "stays")
+        reread(daemon)
+        assert write(daemon, "goes") == 401
+        with pipe.open("w") as late:
+            late.write("goes\n")
+        time.sleep(0.3)
+        assert (write(daemon, "goes"), write(daemon, "stays")) == (401, 200), "what was asked for earlier is too late"
+
+
+def test_keys_that_came_from_a_pipe_stay_when_nothing_is_left_in_it(tmp_path: Path) -> None:
+    """Of `--api-keys-file <(pass show topics)` there is nothing to be read again: it let nobody in any more."""
+    read, put = os.pipe()
+    os.write(put, b"secret\n")
+    os.close(put)
+    port_file = tmp_path / "port"
+    flags = ["--data-dir", str(tmp_path / "data"), "--socket", "none", "--port", "0", "--port-file", str(port_file)]
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "topics_daemon.main", *flags, "--api-keys-file", f"/dev/fd/{read}"],
+            env=clean_environment(),
+            stderr=log,
+            pass_fds=[read],
+        )
+    os.close(read)
+    try:
+        until(lambda: port_file.exists() or process.poll() is not None)
+        daemon = DaemonProcess(process, int(port_file.read_text()), "", tmp_path)
+        until(lambda: write(daemon, "secret") in (200, 201))
+        reread(daemon, "what comes from a pipe cannot be read again")
+        assert write(daemon, "secret") == 200
+        assert daemon.stop() == 0
+    finally:
+        process.kill()
+        process.wait()
