@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """`data` + `meta` of one record: a page and an SSE frame must be able to hold one."""
     body_bytes: int = 64 * MIB
     """A request body, after inflation."""
+    command_bytes: int = MIB
+    """A request body that holds no records, after inflation: it is decoded in one go, 7 ms at worst."""
     meta_bytes: int = 16 * KIB
     """`meta` of one record."""
     meta_keys: int = 64

@@ -340,10 +340,11 @@ class Unpacking:
     size of what is in its last member: most that are too large say so, and are not inflated to find out.
     """
 
-    __slots__ = ("_daemon", "_inflating", "_parts", "_said", "_size")
+    __slots__ = ("_daemon", "_inflating", "_most", "_parts", "_said", "_size")
 
-    def __init__(self, daemon: Daemon, body: bytes) -> None:
+    def __init__(self, daemon: Daemon, body: bytes, bytes_max: int) -> None:
         self._daemon = daemon
+        self._most = bytes_max
         self._inflating = Inflating()
         self._inflating.feed(body)
         said = int.from_bytes(body[-4:], "little")
@@ -354,7 +355,7 @@ class Unpacking:
 
     def step(self) -> bool:
         """Go on; whether that was all. Raises 413 as soon as it is larger than a body may be, 400 if it is no gzip."""
-        daemon, most = self._daemon, self._daemon.limits.body_bytes
+        daemon, most = self._daemon, self._most
         if self._said > most:
             raise payload_too_large(most, self._said)
         stepped = 0

@@ -96,9 +96,10 @@ class Door:
     def judge(self, head: Head) -> None:
         """Give a head its route and caller, or the refusal of every request with it."""
         daemon = self._daemon
+        head.body_bytes_max = daemon.limits.body_bytes  # of what is refused, too
         try:
             check_guard(head, self._hosts)
-            assign(head, daemon.gate, self._trusted, daemon.limits.body_bytes)
+            assign(head, daemon.gate, self._trusted, daemon.limits)
         except TopicsError as error:
             head.refusal = error.anew()
         head.tally = daemon.metrics.tally(head.route)

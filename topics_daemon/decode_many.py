@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from engine import scan
-from engine.errors import TopicsError, invalid
+from engine.errors import Refused, TopicsError, invalid
 from engine.limits import Limits
 from topics_daemon.decode import OWN_DEPTH, check_utf8, decode, read_hidden, show_hidden
 
@@ -47,7 +47,7 @@ def take_apart(
         name, first, end, at, more = found
         into[name] = body[first:end]
         if len(into) > TOPICS_PER_WRITE_MAX:
-            break
+            raise _wrong_count()
         yield end - first
         if not more:
             assert begin is not None, "there was a member"
@@ -74,6 +74,10 @@ def _others(body: bytes, limits: Limits, warnings: list[str]) -> ManyIn | None:
     return read
 
 
+def _wrong_count() -> Refused:
+    return invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
+
+
 def _depth(limits: Limits) -> int:
     return limits.nesting + OWN_DEPTH + 2
 
@@ -86,7 +90,7 @@ def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[
     except UnicodeDecodeError as error:
         raise invalid("names of topics and node must not hold lone surrogates", "topics") from error
     if not 1 <= len(read.topics) <= TOPICS_PER_WRITE_MAX:
-        raise invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
+        raise _wrong_count()
     if b"\\u" not in body:
         return {name: bytes(raw) for name, raw in read.topics.items()}, read.node
     return {name: show_hidden(bytes(raw)) for name, raw in read.topics.items()}, read.node

@@ -67,6 +67,7 @@ class Head:
 
     __slots__ = (
         "accept",
+        "body_bytes_max",
         "caller",
         "chunked",
         "coding",
@@ -107,6 +108,8 @@ class Head:
         self.keep_alive = True
         self.length = 0
         """Bytes of body that follow; −1 when chunked."""
+        self.body_bytes_max = 0
+        """How large the body may be; given together with the route."""
         self.framed = False
         """Whether the head says how long the body is."""
         self.chunked = False

@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
         self._received = len(self._inbuf)
         self.daemon.buffered_bytes += self._received
         self._since = self.daemon.loop.time()
-        self._gathered = gathering(head.length, self.daemon.limits.body_bytes, chunked=head.chunked)
+        self._gathered = gathering(head.length, head.body_bytes_max, chunked=head.chunked)
         self.phase = BODY if self._gathered is None else GATHER
         if head.expects_continue and len(self._inbuf) < max(head.length, 1) and not self.pending:
             self.transport.write(CONTINUE)
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
         assert self._head is not None
         if body and self._head.coding == "gzip" and self._head.refusal is None:
             self.phase = INFLATE
-            self._packed = Unpacking(self.daemon, body)
+            self._packed = Unpacking(self.daemon, body, self._head.body_bytes_max)
         else:
             self._whole(body)
 

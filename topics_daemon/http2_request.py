@@ -162,8 +162,8 @@ class Request:
             self._gathered.writelines((self._body, data))
         else:
             self._body = data
-        if self._received > daemon.limits.body_bytes:
-            raise payload_too_large(daemon.limits.body_bytes)
+        if self._received > self.head.body_bytes_max:
+            raise payload_too_large(self.head.body_bytes_max)
         check_budget(daemon, self._received)
 
     def complete(self) -> None:
@@ -204,7 +204,7 @@ class Request:
             self.refuse(error)
             return
         if body and head.coding == "gzip" and not head.streams:
-            self._packed = Unpacking(daemon, body)
+            self._packed = Unpacking(daemon, body, head.body_bytes_max)
             self._unpack()
         else:
             self._answer(body)

@@ -23,6 +23,7 @@ from msgspec import Raw
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from topics_daemon.answers import error_shown, warnings_tail
+from topics_daemon.body import payload_too_large
 from topics_daemon.decode import check_names, decode, read_members, read_publish, write_of
 from topics_daemon.exchange import Exchange, Outlet, Streaming, run
 from topics_daemon.head import Content, Head
@@ -191,9 +192,14 @@ class Commands:
                 request_id = _request_id(publish.request_id or None)
                 self._publish(request_id, publish)
                 return True
+            is_large = len(message) > socket.daemon.limits.command_bytes
+            if is_large and b'"publish"' not in message:
+                raise payload_too_large(socket.daemon.limits.command_bytes)
             members = read_members(message)
             name = _text(members.pop("op", None), "op")
             op = OPS.get(name)
+            if is_large and op is not PUBLISH:
+                raise payload_too_large(socket.daemon.limits.command_bytes)
             if self.writing and (op is None or not op.writes):
                 return False
             request_id = _request_id(members.pop("request_id", None))

@@ -6,7 +6,7 @@ what a claim would have given and its topic, and whatever ends the subscription 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw
@@ -16,7 +16,7 @@ from engine.names import check_topic_name
 from engine.queue.commands import Claim
 from topics_daemon.answers import error_shown
 from topics_daemon.decode import check_holder, decode
-from topics_daemon.routes.asked import match_of
+from topics_daemon.routes.asked import MatchIn, match_of
 from topics_daemon.websocket_frames import said
 from topics_daemon.work import WORK_BYTES, Work
 
@@ -38,7 +38,7 @@ class SubscribeWorkIn(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     node: str
     work: Raw
-    match: Any = None
+    match: MatchIn = None
 
 
 _SUBSCRIBE_WORK: Final = msgspec.json.Decoder(SubscribeWorkIn)

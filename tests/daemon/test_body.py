@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from engine.errors import Code, Refused
-from engine.limits import Limits
 from topics_daemon.body import (
     EMPTY_MEMBERS,
     STEP_BYTES,
@@ -111,9 +110,8 @@ def test_more_than_the_bound_is_413_as_soon_as_it_is_announced() -> None:
 
 def unpacking(body: bytes, bytes_max: int, buffer_bytes_max: int = 1 << 30) -> tuple[Unpacking, SimpleNamespace]:
     """A body that is about to be unpacked, and what it knows of its daemon."""
-    limits = Limits(body_bytes=bytes_max)
-    daemon = SimpleNamespace(limits=limits, buffered_bytes=0, buffer_bytes_max=buffer_bytes_max)
-    return Unpacking(cast("Daemon", daemon), body), daemon
+    daemon = SimpleNamespace(buffered_bytes=0, buffer_bytes_max=buffer_bytes_max)
+    return Unpacking(cast("Daemon", daemon), body, bytes_max), daemon
 
 
 def inflate(body: bytes, bytes_max: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.errors import Code, Refused
+from engine.limits import Limits
 from topics_daemon.auth import Gate
 from topics_daemon.guard import Hosts, check
 from topics_daemon.head import (
@@ -202,7 +203,7 @@ def test_the_same_origin_passes() -> None:
 
 def routed(line: str, *lines: str) -> Head:
     head = read(*lines, line=line)
-    assign(head, Gate((), closed=False, probe_auth=False), False, 1000)
+    assign(head, Gate((), closed=False, probe_auth=False), False, Limits(body_bytes=1000))
     return head
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from engine.errors import Code, Refused
+from engine.limits import Limits
 from engine.types import TopicConfig
 from topics_daemon.auth import Caller, Gate
 from topics_daemon.head import Bounds, Head, parse
@@ -195,7 +196,7 @@ def test_probes_want_a_key_where_it_was_said_so(path: str, probe_auth: bool) -> 
     def asked(*lines: str) -> Head:
         raw = "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
         head = parse(raw, Bounds(4096, 1024, 20))
-        assign(head, closed, False, 1000)
+        assign(head, closed, False, Limits(body_bytes=1000))
         return head
 
     assert asked("Authorization: Bearer a").caller.scopes == W
@@ -212,8 +213,8 @@ def test_what_is_about_the_whole_store_needs_a_key_for_all_names(monkeypatch: py
     monkeypatch.setitem(ROUTES, ("v0", "admin", "store"), {"GET": route})
     closed = gate("all:a", "some:a:tenant42:", "reader:r")
     raw = b"GET /v0/admin/store HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n\r\n"
-    assign(parse(raw % b"all", Bounds(4096, 1024, 20)), closed, False, 1000)
+    assign(parse(raw % b"all", Bounds(4096, 1024, 20)), closed, False, Limits(body_bytes=1000))
     for name in (b"some", b"reader"):
         with pytest.raises(Refused) as caught:
-            assign(parse(raw % name, Bounds(4096, 1024, 20)), closed, False, 1000)
+            assign(parse(raw % name, Bounds(4096, 1024, 20)), closed, False, Limits(body_bytes=1000))
         assert caught.value.code is Code.FORBIDDEN

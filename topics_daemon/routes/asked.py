@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,7 @@ from engine.errors import invalid
 from engine.limits import PAGE_BYTES_DEFAULT, PAGE_RECORDS_DEFAULT, Limits
 from engine.types import U64_MAX, ConfigChanges, Match, PageRequest, parse_match
 from topics_daemon.auth import Caller
+from topics_daemon.unknown import has_more
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
@@ -20,6 +21,8 @@ HEARTBEAT_MS_DEFAULT: Final = 15_000
 HEARTBEAT_MS_MIN: Final = 1000
 HEARTBEAT_MS_MAX: Final = 60_000
 LIST_PAGE_DEFAULT: Final = 100
+MatchIn: TypeAlias = str | list[str] | None
+"""A filter as bodies have it; lists of anything else are not gone through."""
 NODES_MAX: Final = 256
 """Nodes that one reader may leave out."""
 
@@ -93,7 +96,7 @@ class ReadIn(msgspec.Struct, kw_only=True):
     limit: int | None = None
     max_bytes: int | None = None
     node: str | list[str] | None = None
-    match: Any = None
+    match: MatchIn = None
     from_ts: int | None = None
     to_seq: int | None = None
     include_tags: bool = False
@@ -131,6 +134,18 @@ def match_of(value: object, limits: Limits, field: str = "match") -> Match | Non
     if len(match.value.encode()) > limits.tag_bytes:
         raise invalid(f"{field} may hold a tag of {limits.tag_bytes} bytes", field)
     return match
+
+
+def check_topics(body: bytes, most: int) -> None:
+    """Raise the 400 of a body whose `topics` are more than there may be, before all of them are decoded."""
+    if has_more(body, "topics", most):
+        check_topics_count(most + 1, most)
+
+
+def check_topics_count(count: int, most: int) -> None:
+    """The same for so many that were decoded, or none."""
+    if not 1 <= count <= most:
+        raise invalid(f"topics must hold 1 to {most} topics", "topics")
 
 
 def page_limit(limit: int | None, limits: Limits) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.readers import Asking
-from topics_daemon.routes.asked import match_of
+from topics_daemon.routes.asked import MatchIn, match_of
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -28,7 +28,7 @@ class DeleteIn(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a delete."""
 
     before_seq: int | None = None
-    match: Any = None
+    match: MatchIn = None
     seqs: list[int] | None = None
 
 

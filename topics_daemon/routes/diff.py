@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from engine.errors import Code, Refused, TopicsError, invalid
+from engine.errors import Code, Refused, TopicsError
 from engine.limits import WAIT_MS_MAX
 from engine.names import check_topic_name
 from engine.topic.history import NotCached, ReadJob
@@ -24,7 +24,15 @@ from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head, wants_lines
 from topics_daemon.presence import Ending, ending_of
 from topics_daemon.readers import TURN, Asking
-from topics_daemon.routes.asked import READ, ReadIn, StrictReadIn, in_range, page_request
+from topics_daemon.routes.asked import (
+    READ,
+    ReadIn,
+    StrictReadIn,
+    check_topics,
+    check_topics_count,
+    in_range,
+    page_request,
+)
 
 if TYPE_CHECKING:
     from topics_daemon.daemon import Daemon
@@ -469,9 +477,9 @@ def diff_topics(daemon: Daemon, connection: Requester, head: Head, body: bytes, 
     """`POST /v0/diff`."""
     warnings: list[str] = []
     check_names(head.query, _NO_QUERY, warnings)
+    check_topics(body, TOPICS_PER_DIFF_MAX)
     read = decode(_MANY, body, daemon.limits, warnings, lenient=_LENIENT_MANY, part_fields=ReadIn.__struct_fields__)
-    if not 1 <= len(read.topics) <= TOPICS_PER_DIFF_MAX:
-        raise invalid(f"topics must hold 1 to {TOPICS_PER_DIFF_MAX} topics", "topics")
+    check_topics_count(len(read.topics), TOPICS_PER_DIFF_MAX)
     requests: dict[str, PageRequest] = {}
     for name, part in read.topics.items():
         head.caller.check(check_topic_name(name, "topics"))

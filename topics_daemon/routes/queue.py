@@ -32,7 +32,7 @@ from topics_daemon.head import Head
 from topics_daemon.keys import Scope
 from topics_daemon.presence import Ending, ending_of
 from topics_daemon.readers import Asking
-from topics_daemon.routes.asked import in_range, match_of, number
+from topics_daemon.routes.asked import MatchIn, in_range, match_of, number
 from topics_daemon.routes.diff import LongPoll, may_wait
 from topics_daemon.routes.write import DISK_TIMES
 from topics_daemon.work import WORKER
@@ -54,7 +54,7 @@ class ClaimIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     max: int = 1
     lease_ms: int | None = None
     wait_ms: int | None = None
-    match: Any = None
+    match: MatchIn = None
     max_bytes: int | None = None
 
 
@@ -92,7 +92,7 @@ class RequeueIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a requeue."""
 
     seqs: list[int] | None = None
-    match: Any = None
+    match: MatchIn = None
     all: bool = False
     to: str | None = None
 

@@ -18,7 +18,7 @@ from topics_daemon.decode import check_names, decode
 from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.routers import routers_of, shows_router
-from topics_daemon.routes.asked import list_cursor, match_of, page_size, read_list_cursor
+from topics_daemon.routes.asked import MatchIn, list_cursor, match_of, page_size, read_list_cursor
 from topics_daemon.routes.gone import GoneExchange
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class RouterIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     preserve_node: bool | UnsetType = UNSET
     preserve_tag: bool | UnsetType = UNSET
     create_dest: bool | UnsetType = UNSET
-    filter: Any = UNSET
+    filter: MatchIn | UnsetType = UNSET
     allow_cycle: bool | UnsetType = UNSET
     guarantee: Literal["at_least_once", "exactly_once"] | UnsetType = UNSET
     start: Literal["now", "earliest"] | UnsetType = UNSET

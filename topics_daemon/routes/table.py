@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from engine.errors import Code, Refused
+from engine.limits import Limits
 from engine.names import check_topic_name
 from topics_daemon.auth import Gate, forbidden_name, unauthorized
 from topics_daemon.body import payload_too_large
@@ -75,6 +76,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is about the whole store, so that a key which is limited to some names may not use it."""
     late: bool = False
     """Whether the handler itself asks who is there, because something comes before it (an unknown watch id)."""
+    bulk: bool = False
+    """Whether its body holds records, or as many names as there are topics; that of others is much smaller."""
     streams_body: bool = False
     """Whether its handler is asked before the body is there, which may have no end."""
     stream: bool = False
@@ -98,7 +101,7 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
     ("v0", "admin", "checkpoint"): {"POST": Route(handler=admin.checkpoint, scope=Scope.ADMIN, whole=True)},
     ("v0", "admin", "store"): {"GET": Route(handler=admin.store, scope=Scope.ADMIN, whole=True)},
     ("v0", "admin", "exports"): {
-        "POST": Route(handler=exports.pin, scope=Scope.ADMIN, body=Body.OPTIONAL),
+        "POST": Route(handler=exports.pin, scope=Scope.ADMIN, body=Body.OPTIONAL, bulk=True),
         "GET": Route(handler=exports.list_pins, scope=Scope.ADMIN, whole=True),
     },
     ("v0", "admin", "exports", _ANY_PARAM): {"DELETE": Route(handler=exports.unpin, scope=Scope.ADMIN, whole=True)},
@@ -115,7 +118,12 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         "PUT": Route(handler=topics.put_topic, scope=Scope.ADMIN, body=Body.OPTIONAL),
         "DELETE": Route(handler=topics.drop_topic, scope=Scope.DELETE),
         "POST": Route(
-            handler=write.write_topic, scope=Scope.WRITE, body=Body.REQUIRED, kinds=_WRITE_KINDS, pipelines=True
+            handler=write.write_topic,
+            scope=Scope.WRITE,
+            body=Body.REQUIRED,
+            kinds=_WRITE_KINDS,
+            pipelines=True,
+            bulk=True,
         ),
     },
     ("v0", "topics", _ANY_NAME, "diff"): {"POST": Route(handler=diff.diff_topic, scope=Scope.READ, body=Body.OPTIONAL)},
@@ -148,7 +156,9 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Route]]] = {
         )
     },
     ("v0", "topics", _ANY_NAME, "records", _ANY_PARAM): {"GET": Route(handler=records.get_record, scope=Scope.READ)},
-    ("v0", "write"): {"POST": Route(handler=many.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True)},
+    ("v0", "write"): {
+        "POST": Route(handler=many.write_topics, scope=Scope.WRITE, body=Body.REQUIRED, pipelines=True, bulk=True)
+    },
     ("v0", "diff"): {"POST": Route(handler=diff.diff_topics, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch"): {"POST": Route(handler=watch.open_session, scope=Scope.READ, body=Body.REQUIRED)},
     ("v0", "watch", _ANY_PARAM): {"GET": Route(handler=watch.open_stream, scope=Scope.READ, late=True, stream=True)},
@@ -180,7 +190,7 @@ def _find(path: str) -> tuple[dict[str, Route], list[str]]:
     raise _not_found()
 
 
-def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
+def assign(head: Head, gate: Gate, trusted: bool, limits: Limits) -> None:
     """Give `head` its route, caller and variables; raises the refusal that depends on the head and the keys alone."""
     if not head.path.startswith("/"):
         raise _not_found()
@@ -193,6 +203,7 @@ def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
         )
     head.route = route
     head.streams = route.streams_body
+    head.body_bytes_max = limits.body_bytes if route.bulk else min(limits.body_bytes, limits.command_bytes)
     # Its body is never there with it, as the hot path has it.
     head.unique = head.unique or head.streams
     _admit(head, route, gate, trusted)
@@ -203,7 +214,7 @@ def assign(head: Head, gate: Gate, trusted: bool, body_bytes_max: int) -> None:
         values = values[1:]
     if values:
         head.param = unescape(values[0])
-    _check_body(head, route, body_bytes_max)
+    _check_body(head, route)
 
 
 def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
@@ -225,9 +236,9 @@ def _admit(head: Head, route: Route, gate: Gate, trusted: bool) -> None:
         raise forbidden_name()
 
 
-def _check_body(head: Head, route: Route, body_bytes_max: int) -> None:
-    if head.length > body_bytes_max and not route.streams_body:
-        raise payload_too_large(body_bytes_max)
+def _check_body(head: Head, route: Route) -> None:
+    if head.length > head.body_bytes_max and not route.streams_body:
+        raise payload_too_large(head.body_bytes_max)
     if not head.framed:
         if route.body is Body.REQUIRED:
             raise Refused(Code.LENGTH_REQUIRED, "this request needs a body, and a Content-Length that says how long")

@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from engine.errors import Code, Refused, TopicsError, invalid
+from engine.errors import Code, Refused, TopicsError
 from engine.limits import Limits
 from engine.names import check_topic_name
 from engine.types import PageRequest, TopicState
 from topics_daemon.answers import json_answer
 from topics_daemon.decode import check_names, decode
 from topics_daemon.head import Head, takes_events
-from topics_daemon.routes.asked import flag, heartbeat_of, in_range, match_of, nodes_of, page_bytes, page_limit
+from topics_daemon.routes.asked import (
+    MatchIn,
+    check_topics,
+    check_topics_count,
+    flag,
+    heartbeat_of,
+    in_range,
+    match_of,
+    nodes_of,
+    page_bytes,
+    page_limit,
+)
 from topics_daemon.sessions import Place
 from topics_daemon.sse import OPENED
 from topics_daemon.streams import Stream
@@ -45,7 +56,7 @@ class WatchIn(msgspec.Struct, forbid_unknown_fields=True):
 
     topics: dict[str, StrictPlaceIn | None]
     node: str | list[str] | None = None
-    match: Any = None
+    match: MatchIn = None
     limit: int | None = None
     max_batch_bytes: int | None = None
     heartbeat_ms: int | None = None
@@ -71,10 +82,10 @@ def open_session(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     warnings: list[str] = []
     check_names(head.query, _QUERY, warnings)
     lenient = flag(head.query, "lenient", False)
-    read = decode(_WATCH, body, daemon.limits, warnings, lenient=_LENIENT, part_fields=PlaceIn.__struct_fields__)
     maximum: int = daemon.config["max_watch_topics"]
-    if not 1 <= len(read.topics) <= maximum:
-        raise invalid(f"topics must hold 1 to {maximum} topics", "topics")
+    check_topics(body, maximum)
+    read = decode(_WATCH, body, daemon.limits, warnings, lenient=_LENIENT, part_fields=PlaceIn.__struct_fields__)
+    check_topics_count(len(read.topics), maximum)
     shape = read_shape(read, daemon.limits)
     daemon.drain(*filter(head.caller.allows, read.topics))
     places, shown = read_places(daemon, head.caller, read.topics, lenient, warnings)
