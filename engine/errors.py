@@ -115,7 +115,7 @@ WHEN: Final[dict[Code, str]] = {
     Code.NOT_A_QUEUE: "a queue's operation on a log",
     Code.TOPIC_DAMAGED: "the topic is damaged where the operation would have to be sure",
     Code.LENGTH_REQUIRED: "a body without a length",
-    Code.PAYLOAD_TOO_LARGE: "a body over `max_body_bytes`, counted after inflation",
+    Code.PAYLOAD_TOO_LARGE: "a body over `max_body_bytes`, or a MiB where it has no records, counted after inflation",
     Code.URI_TOO_LONG: "a request line over `max_url_bytes`",
     Code.UNSUPPORTED_MEDIA_TYPE: "a body of a type that the route does not take, or of none",
     Code.MISDIRECTED: "the `Host` is not one of `allowed_hosts`",

@@ -80,9 +80,19 @@ class Line:
         else:
             keys.insert(index, key)
 
-    def drop(self) -> None:
-        """A job has left the line: its key does not hold any more."""
-        self._dead += 1
+    def add_all(self, keys: list[int]) -> None:
+        """Jobs come into line; `keys` ascend."""
+        own = self._keys
+        if keys and (not own or keys[0] > own[-1]):
+            self._places.came(keys[0])
+            own += keys
+        else:
+            for key in keys:
+                self.add(key)
+
+    def drop(self, count: int = 1) -> None:
+        """Jobs have left the line: their keys do not hold any more."""
+        self._dead += count
         if self._dead > _SLACK and 2 * self._dead > len(self):
             self._keys = [key for key in self._keys[self._start :] if self._holds(key)]
             self._start = self._dead = 0

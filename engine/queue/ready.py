@@ -10,6 +10,7 @@ The cursor only rises. A job that comes back from beyond it is known from then o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from heapq import merge
@@ -46,10 +47,26 @@ class Ready:
         job.due = key(ms, seq) if job.deliveries else seq
         self._lines[min(job.deliveries, _OFTEN)].add(job.due)
 
+    def add_delivered_once(self, seqs: list[int], jobs: list[Job], ms: int) -> None:
+        """The same for jobs that all had one delivery; `seqs` ascend."""
+        self.waiting += len(jobs)
+        base = key(ms, 0)
+        keys = [base | seq for seq in seqs]
+        for job, due in zip(jobs, keys, strict=True):
+            job.phase = Phase.READY
+            job.due = due
+        self._lines[1].add_all(keys)
+
     def left(self, job: Job) -> None:
         """A job is not ready any more; its phase says so already, its deliveries are those it was ready with."""
         self.waiting -= 1
         self._lines[min(job.deliveries, _OFTEN)].drop()
+
+    def all_left(self, jobs: list[Job]) -> None:
+        """The same for many."""
+        self.waiting -= len(jobs)
+        for rank, count in Counter([min(job.deliveries, _OFTEN) for job in jobs]).items():
+            self._lines[rank].drop(count)
 
     def once(self, match: Match | None) -> Iterator[int]:
         """Keys of jobs with one delivery that pass the filter, in order. Nothing may change while it is walked."""

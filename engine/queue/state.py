@@ -181,9 +181,7 @@ class State:
                 self._over(first, job, at)
             run = job if isinstance(job, Run) and job.due == due else self._headless.get(due)
             if run is not None:
-                for seq in run.seqs:
-                    if self._known.get(seq) is run:
-                        self._over(seq, self._leave_run(seq, run), at)
+                self._run_over(run, at)
 
     def _over(self, seq: int, job: Job, at: int) -> None:
         """The time has come at which a lease or a delay is over."""
@@ -191,6 +189,17 @@ class State:
             self._remember(job, Delivery(job.deliveries, job.node, job.claimed_ms, at, End.EXPIRED))
         self._leave_state(seq, job)
         self._ready.add(seq, job, at)
+
+    def _run_over(self, run: Run, at: int) -> None:
+        """The same for all leases of a run that are left: many may end at once, 0.5 µs each."""
+        known = self._known
+        seqs = [seq for seq in run.seqs if known.get(seq) is run]
+        trail = extended(None, Delivery(1, run.node, run.claimed_ms, at, End.EXPIRED))
+        jobs = [Job(0, 1, Phase.LEFT, run.shift + seq, run.node, run.claimed_ms, 0, trail) for seq in seqs]
+        known.update(zip(seqs, jobs, strict=True))
+        self._let_go(run.conn, seqs)
+        self._shrink(run, seqs)
+        self._ready.add_delivered_once(seqs, jobs, at)
 
     def _time_passed(self, _event: TimePassed) -> None:
         """All of it has happened in `pass_time`."""
@@ -326,8 +335,7 @@ class State:
             seqs = [seq for seq in range(first, last + 1) if seq in known]
         else:
             seqs = [seq for seq in known if first <= seq <= last]
-        for seq in seqs:
-            self._forget(seq)
+        self._forget_all(seqs)
         self._leaving.difference_update(seqs)
         self.live -= event.count
         if event.why is Why.DELETED:
@@ -428,6 +436,23 @@ class State:
         else:
             self._leave_state(seq, job)
         return True
+
+    def _forget_all(self, seqs: list[int]) -> None:
+        """The same for many known jobs, of which most are ready, or in runs: 0.3 µs each."""
+        known, ready, runs = self._known, list[Job](), dict[int, tuple[Run, list[int]]]()
+        for seq in seqs:
+            job = known.pop(seq)
+            if isinstance(job, Run):
+                runs.setdefault(id(job), (job, []))[1].append(seq)
+            elif job.phase is Phase.READY:
+                job.phase = Phase.LEFT
+                ready.append(job)
+            else:
+                self._leave_state(seq, job)
+        for run, part in runs.values():
+            self._let_go(run.conn, part)
+            self._shrink(run, part)
+        self._ready.all_left(ready)
 
     def _run_of(self, seqs: Sequence[int]) -> Run | None:
         """The run that holds all of these; None when none does, or a seq is there twice."""

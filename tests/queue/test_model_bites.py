@@ -10,9 +10,10 @@ import pytest
 from engine.queue import machine, ready, state
 from engine.queue.commands import Ack, Skip
 from engine.queue.events import Event, Extended, Leased, Nacked, Released, Restarted, Undelivered, is_logged
-from engine.queue.job import Phase, ms_of
+from engine.queue.job import Job, Phase, ms_of
 from engine.queue.line import Places
 from engine.queue.machine import Queue
+from engine.queue.ready import Ready
 from engine.queue.run import Run
 from engine.queue.state import State
 from engine.queue.timers import Timers
@@ -138,6 +139,28 @@ def _runs_without_their_first_job_never_expire(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(State, "_shrink", shrink)
 
 
+def _leases_that_end_together_leave_no_trail(patch: pytest.MonkeyPatch) -> None:
+    real = State._run_over
+
+    def over(self: State, run: Run, at: int) -> None:
+        seqs = [seq for seq in run.seqs if self._known.get(seq) is run]
+        real(self, run, at)
+        for seq in seqs:
+            self._name(seq).trail = None  # type: ignore[union-attr]  # it is there
+
+    patch.setattr(State, "_run_over", over)
+
+
+def _leases_that_end_together_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    real = Ready.add_delivered_once
+
+    def add(self: Ready, seqs: list[int], jobs: list[Job], ms: int) -> None:
+        real(self, seqs, jobs, ms)
+        self.waiting -= len(jobs)
+
+    patch.setattr(Ready, "add_delivered_once", add)
+
+
 def _an_extend_revives_any_lease(patch: pytest.MonkeyPatch) -> None:
     def apply(self: State, event: Extended) -> None:
         for seq, _ in event.jobs:
@@ -154,6 +177,8 @@ PLANTED = [
     Planted("an ack with an old lease id counts", _skips_less(Skip.STALE_LEASE)),
     Planted("an ack of a run of jobs looks at no lease ids", _acks_of_a_run_look_at_no_leases),
     Planted("a run of leases whose first one has ended never expires", _runs_without_their_first_job_never_expire, 2),
+    Planted("leases of a run that end together leave no trail", _leases_that_end_together_leave_no_trail),
+    Planted("leases of a run that end together are passed over", _leases_that_end_together_are_passed_over),
     Planted("the turn of third deliveries does not persist", _forgets_whose_turn_it_is),
     Planted("a job whose ack is staged is given out again", _staged_jobs_can_be_claimed, 2),
     Planted("the lease of an evicted job still counts as in flight", _removed_leases_still_count),
