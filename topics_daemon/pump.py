@@ -478,8 +478,8 @@ class Pump:
     def _turn(self, name: str, line: Collection[Stream], frames: Frames, until: float) -> None:
         """Serve the streams of a topic, until all are or its turn is over."""
         bytes_until = frames.bytes + TURN_BYTES
-        now_s = self.daemon.coarse_s
         time = self.daemon.loop.time
+        now_s = time()
         served = given = 0
         frame: Frame | None = None
         data = b""

@@ -196,7 +196,7 @@ class Stream(OneWay):
             place.head = frame.page.head_seq
             self.steady = place if self._takes_all(name) else None
             if frame.payload is not None:
-                self.wrote_s = self._pump.daemon.coarse_s
+                self.wrote_s = self._pump.now()
                 self.outlet.write(self.event(frame))
             return
         self.steady = None
@@ -330,5 +330,5 @@ class Stream(OneWay):
     def tell(self, parts: list[bytes]) -> None:
         """Write events."""
         if parts and not self.ended:
-            self.wrote_s = self._pump.daemon.coarse_s
+            self.wrote_s = self._pump.now()
             self.connection.write(parts[0] if len(parts) == 1 else b"".join(parts))

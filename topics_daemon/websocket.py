@@ -105,7 +105,7 @@ class Socket:
         self.connection = connection
         self.caller = caller
         self.commands = Commands(self)
-        self.wrote_s = daemon.coarse_s
+        self.wrote_s = daemon.loop.time()
         """When something was last said in either direction."""
         self.held_bytes = 0
         """What it holds against the daemon's bound for all streams."""
@@ -151,7 +151,7 @@ class Socket:
 
     def heard(self, data: bytes) -> None:
         """The client has sent something."""
-        self.wrote_s = self.daemon.coarse_s
+        self.wrote_s = self.daemon.loop.time()
         self._pinged_s = 0.0
         protocol = self._protocol
         try:
@@ -294,7 +294,7 @@ class Socket:
         if self._out or self._waiting or self._closing_since or self._announced:
             self.send_frames(frame, 1)
         else:
-            self.wrote_s = self.daemon.coarse_s
+            self.wrote_s = self.daemon.loop.time()
             self.connection.write(frame)
 
     def is_closing(self) -> bool:
@@ -311,7 +311,7 @@ class Socket:
     def _write(self, frames: bytes, count: int) -> None:
         if self._closing_since or self._announced:
             return
-        self.wrote_s = self.daemon.coarse_s
+        self.wrote_s = self.daemon.loop.time()
         waited = self._waiting
         self.connection.write(frames)
         if self._waiting:

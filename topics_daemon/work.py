@@ -161,7 +161,7 @@ class WorkStream(Work, OneWay):
         self.heartbeat_s = heartbeat_s
         self.connection = connection
         self.held_bytes = 0
-        self.wrote_s = daemon.coarse_s
+        self.wrote_s = daemon.loop.time()
         super().__init__(daemon, name, claim)
 
     def open(self) -> None:
@@ -178,7 +178,7 @@ class WorkStream(Work, OneWay):
         for job in jobs:
             begin = job.index(_SEQ) + len(_SEQ)
             events.append(b"event: job\nid: %b\n%b\n" % (job[begin : job.index(b",", begin)], data_lines(b"{" + job)))
-        self.wrote_s = self._daemon.coarse_s
+        self.wrote_s = self._daemon.loop.time()
         self.connection.write(b"".join(events))
 
     def drained(self) -> None:

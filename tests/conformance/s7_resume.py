@@ -229,6 +229,14 @@ def a_silent_stream_has_heartbeats(api: Api) -> None:
             same(len(beat.lines), 1, "lines of a heartbeat")
             holds(re.fullmatch(rb": hb \d{13}", beat.lines[0]) is not None, f"heartbeat {beat.lines[0]!r}")
         holds(0.8 < took < 3, f"heartbeat after {took:.2f} s, clamped to 1 s")
+        # Silence begins with the last thing that was said, not with the last heartbeat.
+        time.sleep(0.4)
+        started = time.monotonic()
+        api.write(topic, 1)
+        stream.next_named("record")
+        beat = stream.maybe_next(4)
+        took = time.monotonic() - started
+        holds(beat is not None and beat.comment is not None and took >= 1, f"{beat} {took:.2f} s after a record")
 
 
 @case("7 lines")
