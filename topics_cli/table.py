@@ -397,7 +397,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "checkpoint",
-            "Make a checkpoint now: a start reads less log, and the third gives back the space of what was deleted.",
+            "Make a checkpoint now: a start reads less log, and the second gives back the space of what was deleted.",
             "topics_cli.commands.checkpoint:checkpoint",
             options=(_JSON,),
         ),

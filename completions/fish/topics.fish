@@ -175,7 +175,7 @@ complete -c topics -n __topics_wants_command -a spark-import -d 'Write files (Pa
 complete -c topics -n __topics_wants_command -a segment-inspect -d 'Look into segments, tails files and snapshots: records, checks, damage.'
 complete -c topics -n __topics_wants_command -a wal-inspect -d 'Look into log files: frames, checks, damaged places.'
 complete -c topics -n __topics_wants_command -a explain -d 'What happened to a record: written, deleted, evicted, expired or lost, when and by what.'
-complete -c topics -n __topics_wants_command -a checkpoint -d 'Make a checkpoint now: a start reads less log, and the third gives back the space of what was deleted.'
+complete -c topics -n __topics_wants_command -a checkpoint -d 'Make a checkpoint now: a start reads less log, and the second gives back the space of what was deleted.'
 complete -c topics -n __topics_wants_command -a doctor -d 'Look a daemon over, and say what is wrong with the fix for it.'
 complete -c topics -n __topics_wants_command -a bench -d 'Put load on the daemon, in topics made for it, and show rates and latencies.'
 complete -c topics -n __topics_wants_command -a context -d 'Named places of daemons: ls, show, set, use, drop.'

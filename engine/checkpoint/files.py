@@ -1,4 +1,5 @@
-"""Which files of checkpoints are still needed: what goes when, and how much of each tails file is some topic's.
+"""Which files of checkpoints, and how much of the log, are still needed: what goes when, and how much of each tails
+file is some topic's.
 
 A file goes when neither kept snapshot names it, never before: whoever lets go of one says from which snapshot on none
 names it, and it is given out once the older kept one has that number. A tails file is shared by many topics; it goes
@@ -12,8 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from engine.formats.segment import ROW_LEN
-from engine.formats.snapshot import SegmentEntry, tails_path
+from engine.formats.snapshot import SegmentEntry, ShardCut, tails_path
 from engine.segment.segment import Segment
+from engine.topic.block import Block
+
+
+def log_starts(older: Iterable[ShardCut], newer: Iterable[ShardCut], blocks: Iterable[Block]) -> dict[int, int]:
+    """Where the log of each shard begins to be needed: where both kept snapshots end, or before, where it alone has one
+    of these blocks."""
+    cuts = {cut.shard: cut.lsn for cut in newer}
+    starts = {cut.shard: min(cut.lsn, cuts.get(cut.shard, 0)) for cut in older}
+    for block in blocks:
+        if block.lsns is not None and block.shard in starts:
+            starts[block.shard] = min(starts[block.shard], block.lsns[0])
+    return starts
 
 
 class TailsUse:

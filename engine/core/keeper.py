@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
-from engine.checkpoint.files import Files
+from engine.checkpoint.files import Files, log_starts
 from engine.checkpoint.jobs import STOP_NS, Copy, Job, Piece, RemoveJob, SealJob, SnapshotJob, given_up
 from engine.checkpoint.pin import PinJob, UnpinJob
 from engine.checkpoint.plan import to_tails
@@ -369,6 +369,7 @@ class Keeper:
         if not self._is_log_ready():
             return False
         self._forwards.take_down()
+        self._let_go(self._number)
         self._taken_bytes, self._covered = self.uncovered_bytes, self._position()
         self._cuts = [cut_of(shard) for shard in self._wal.shards]
         self._slots, self._at = list(self._catalog.by_id.values()), 0
@@ -572,13 +573,8 @@ class Keeper:
 
     def _trim(self, stuck: list[Copy]) -> None:
         """Let the log begin where both kept snapshots end; before what could not be switched, if there is any."""
-        newer = {cut.shard: cut.lsn for cut in self._kept[1][1]}
-        starts = {cut.shard: min(cut.lsn, newer.get(cut.shard, 0)) for cut in self._kept[0][1]}
-        for copy in stuck:
-            for block in copy.topic.tail.blocks:
-                if block.lsns is not None and block.shard in starts:
-                    starts[block.shard] = min(starts[block.shard], block.lsns[0])
-        self._wal.keep_from(starts)
+        blocks = [block for copy in stuck for block in copy.topic.tail.blocks]
+        self._wal.keep_from(log_starts(self._kept[0][1], self._kept[1][1], blocks))
 
     def _retire(self, segment: Segment, absent_from: int) -> None:
         """No topic has this segment any more; no snapshot from a number on names it."""
@@ -586,11 +582,15 @@ class Keeper:
         if segment.cold:
             self.mover.drop(absent_from, segment)
 
-    def _remove_superfluous(self) -> None:
-        """Remove what neither kept snapshot names."""
+    def _let_go(self, absent_from: int) -> None:
+        """Segments went without another one in their place; no snapshot from a number on names them."""
         retired, self._catalog.cache.retired = self._catalog.cache.retired, []
         for segment in retired:
-            self._retire(segment, self._number + 1)  # it may have been taken down before it went
+            self._retire(segment, absent_from)
+
+    def _remove_superfluous(self) -> None:
+        """Remove what neither kept snapshot names."""
+        self._let_go(self._number + 1)  # what went meanwhile may have been taken down before
         oldest = self._kept[0][0] if len(self._kept) == 2 else 0
         paths = self._files.take(oldest)
         self.mover.release(oldest)

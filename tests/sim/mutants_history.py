@@ -91,6 +91,12 @@ def _files_removed_that_the_older_snapshot_names(patch: Patch) -> None:
     patch.set(Keeper, "_remove_superfluous", tidy)
 
 
+@_mutant("history-cold-between@4")
+def _what_went_meanwhile_was_never_taken_down(patch: Patch) -> None:
+    old = patch.set(Keeper, "_let_go", None)
+    patch.set(Keeper, "_let_go", lambda self, _: old(self, self._number))
+
+
 @_mutant("history-settles", "history-resumes")
 def _log_file_made_shorter_before_the_manifest_says_so(patch: Patch) -> None:
     """A file that is shorter than it is known to be was cut short."""

@@ -168,6 +168,10 @@ def deletes(world: World) -> None:
     world.check()
     world.checkpoint()
     world.check()
+    world.delete("t", before_seq=13)
+    world.checkpoint()
+    world.checkpoint()
+    world.check()
 
 
 def rewrites(world: World) -> None:
