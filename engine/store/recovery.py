@@ -221,7 +221,12 @@ class OpenedStore:
     @property
     def force_checkpoint(self) -> bool:
         """Whether a checkpoint is due at once: what the next start would begin from is not what it should be."""
-        return self.resharded or self._trouble or any(walk.holes for walk in self._walks)
+        return self.resharded or self._trouble or self._is_alone or any(walk.holes for walk in self._walks)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nothing but one snapshot says what is in the store, as where a tool has made it."""
+        return len(self._start.kept) == 1 and any(found.entry.start_lsn for found in self._directory.shards)
 
     def _proven_end(self, shard: int) -> int:
         """How far the snapshot knows a shard's log to have been on disk."""

@@ -23,6 +23,7 @@ from engine.formats.export import MANIFEST_NAME
 from engine.formats.manifest import STORE_PATH, StoreInfo, encode_meta
 from engine.formats.snapshot import encode_sections, snapshot_path
 from engine.fs import replace_file
+from engine.store.recovery import OpenedStore
 from engine.tools.pieced import _Files
 from engine.tools.rebuild import Rebuild
 from engine.tools.recover import Recovery
@@ -220,6 +221,12 @@ def _pin_that_stands_in_the_log(patch: Patch) -> None:
 @_mutant("history-pinned@0")
 def _pin_that_is_never_let_go_of(patch: Patch) -> None:
     patch.set(pin_module, "remove_export", lambda fs, export_id: None)
+
+
+@_mutant("tool-restore@1")
+def _new_store_goes_on_with_one_snapshot(patch: Patch) -> None:
+    """Until the first checkpoint, five minutes later, one flipped bit cost the start (found by reading)."""
+    patch.set(OpenedStore, "_is_alone", False)
 
 
 @_mutant("history-pinned@0")

@@ -32,6 +32,7 @@ from tests.sim.flips import HISTORY, quiet_world
 from tests.sim.media import Tree
 from tests.sim.pins import PIN, Topics, same
 from tests.sim.plays import Crashes, Play
+from tests.sim.routers import settle
 from tests.sim.still import BadDisk, StillDisk
 from tests.sim.view import look
 
@@ -216,6 +217,7 @@ def _rebuilds(
         target.on_step = None
         check_report(report)
         _needs_its_snapshot(target.cached_tree())
+        _outlives_either_snapshot(target.cached_tree())
         wanted = _seen(_still(target.cached_tree()))
         before = _still(whole())
         _losses_only(_seen(before), wanted, report, _nameless(before))
@@ -265,6 +267,21 @@ def _needs_its_snapshot(tree: Tree) -> None:
         target = FakeDisk()
         report = _recovered(damaged, target)
         _losses_only(whole, _seen(_still(target.cached_tree())), report, names, may_miss=report.untold)
+
+
+def _outlives_either_snapshot(tree: Tree) -> None:
+    """Once it was started a new store has two of them, and needs one."""
+    disk, clock = FakeDisk.of_tree(tree, boot="boot-1"), ManualClock()
+    core = Core.open(disk, clock, HISTORY)
+    settle(core, disk, clock)
+    core.close()
+    there = disk.cached_tree()
+    wanted = _seen(_still(there))
+    paths = [path for path in _files(disk) if path.endswith(".snap")]
+    assert len(paths) == 2, "a store that was started has one snapshot"
+    for path in paths:
+        for at in (20, 100, len(there[path] or b"") // 2):
+            same(wanted, _seen(_still(_flipped(there, path, at))), f"{path} is damaged")
 
 
 def _losses_only(
