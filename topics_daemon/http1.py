@@ -588,7 +588,7 @@ class Connection(asyncio.Protocol):
             elif not self.pending and not self.paused and now - self.heard > times.idle_s:
                 self._close()
         elif self.phase is BODY or self.phase is GATHER:
-            if is_slow(self._received, now - self._since, times.body_s):
+            if not self.in_line and is_slow(self._received, now - self._since, times.body_s):
                 self.cut()
         elif self.phase is STREAM and self.stream is not None:
             self.stream.check(now)

@@ -426,7 +426,8 @@ class Request:
         """Enforce the deadlines of its body and of its answer."""
         times = self.daemon.timeouts
         if self.state is State.BODY:
-            if is_slow(self._received + self.line.partial, now - self._body_since, times.body_s):
+            waits = self.line.in_line  # for others: what has come of it is not looked at yet
+            if not waits and is_slow(self._received + self.line.partial, now - self._body_since, times.body_s):
                 self.cut()
         elif self.out_bytes and now - self._moved_s > times.stall_s:
             if self.stream is not None:

@@ -21,6 +21,7 @@ LAUNCHER = Path(__file__).with_name("thin_slices.py")
 RESTING = Path(__file__).with_name("resting.py")
 ONE = {"records": [{"data": 1}]}
 PATH = "/v0/topics/t"
+FIELDS = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", PATH), JSON]
 NAMES = map("many-{}".format, itertools.count())
 
 
@@ -158,6 +159,25 @@ def test_a_large_write_whose_client_is_gone_meanwhile_is_written_and_is_no_bug(r
         pytest.fail("no write was taken")
 
 
+@pytest.mark.slow
+def test_a_body_that_is_there_is_not_slow_while_others_come_first() -> None:
+    body = json.dumps({"records": [{"data": "x" * 70_000}]}).encode()
+    with daemon_process("--body-timeout-ms", "300", launcher=RESTING) as running:
+        wires = [running.wire() for _ in range(5)]
+        for wire in wires:
+            wire.send(post(PATH, body))
+        assert sorted(wire.answer().json["first_seq"] for wire in wires) == [*range(1, 6)]
+        with Http2(running) as client:
+            client.read()
+            text = json.dumps({"records": [{"data": "x" * 1000}]}).encode()
+            for number in (numbers := range(1, 5, 2)):
+                client.h2.send_headers(number, FIELDS)
+                for at in range(0, len(text), 20):
+                    client.h2.send_data(number, text[at : at + 20], end_stream=at + 20 >= len(text))
+            client.flush()
+            assert {client.answer(number)[0] for number in numbers} == {200}
+
+
 def test_what_follows_a_large_write_on_a_socket_comes_after_it(resting: DaemonProcess) -> None:
     """Its `op` comes last, so it is taken apart as an HTTP request is."""
     name = next(NAMES)
@@ -176,8 +196,7 @@ def test_a_rest_that_ends_between_two_questions_leaves_nobody_waiting() -> None:
         said = client.h2.data_to_send
         hello, requests = said(), list[int]()
         for number in range(1, 41, 2):
-            fields = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", PATH), JSON]
-            client.h2.send_headers(number, fields)
+            client.h2.send_headers(number, FIELDS)
             client.h2.send_data(number, json.dumps(ONE).encode(), end_stream=True)
             requests.append(number)
         client.raw(hello + said())
