@@ -42,6 +42,8 @@ _BOOL: Final = (b"false", b"true")
 _NO_QUERY: Final[frozenset[str]] = frozenset()
 TOPICS_PER_DIFF_MAX: Final = 1000
 """Topics that one request may read."""
+TOPICS_AT_ONCE: Final = 32
+"""Topics that are read before others are looked at: 5 µs each, some 35 where they are in segments."""
 
 
 def tombstone_json(tombstone: Tombstone | None) -> bytes:
@@ -117,7 +119,7 @@ class LongPoll(Exchange):
             self.expire()
 
     def finish(self, answer: bytes) -> None:
-        if self.answer is None:
+        if self.answer is None and not self.counted:
             self.connection.daemon.metrics.long_polls.add(answer, self.started_ns)
         super().finish(answer)
 
@@ -300,8 +302,12 @@ class ManyPages:
         return len(self._left)
 
     def read(self) -> None:
-        """Read the topics. Raises `NotCached`, and goes on from there when it is called again."""
+        """Read the topics. Raises `NotCached`, also where others come first, and goes on from there when it is called
+        again."""
+        until = len(self._left) - TOPICS_AT_ONCE
         while self._left:
+            if len(self._left) <= until:
+                raise NotCached(TURN)
             name, request = self._left[-1]
             left = max(self._max_bytes - self.bytes, 1)
             if request.max_bytes > left:
@@ -347,6 +353,7 @@ class ManyPoll(LongPoll):
 
     __slots__ = (
         "_asking",
+        "_awaited",
         "_daemon",
         "_final",
         "_lacking",
@@ -370,10 +377,10 @@ class ManyPoll(LongPoll):
         warnings: list[str],
         started_ns: int,
     ) -> None:
-        super().__init__(connection, head, started_ns, counted=False)
+        self._min_bytes, self._max_bytes, wait_ms = bounds
+        super().__init__(connection, head, started_ns, counted=not wait_ms)
         self._daemon = daemon
         self._requests = requests
-        self._min_bytes, self._max_bytes, wait_ms = bounds
         self._warnings = warnings
         self._asking: Asking | None = None
         self._pages: ManyPages | None = None
@@ -384,9 +391,11 @@ class ManyPoll(LongPoll):
         """The cold tier did not answer in time: nothing of it is waited for any more."""
         self._poked = False
         """Whether a topic has changed since they were begun."""
-        self._final = False
+        self._final = not wait_ms
         self._timer: asyncio.TimerHandle = daemon.loop.call_later(wait_ms / 1000, self.expire)
-        daemon.pump.await_topics(self, requests)
+        self._awaited = list(requests)[: None if wait_ms else 1]
+        """The topics by which the pump knows it; where it waits for reads alone one is enough."""
+        daemon.pump.await_topics(self, self._awaited)
 
     def poke(self) -> None:
         """One of the topics has changed: answer if there is enough."""
@@ -467,7 +476,7 @@ class ManyPoll(LongPoll):
 
     def gone(self) -> None:
         self._timer.cancel()
-        self._daemon.pump.forget(self, self._requests)
+        self._daemon.pump.forget(self, self._awaited)
         self._pages = None
         if self._asking is not None:
             self._asking.done()
