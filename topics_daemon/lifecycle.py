@@ -426,7 +426,7 @@ def run(config: Config, log: Log, reread: Callable[[], Config]) -> int:
             return runner.run(serve(config, log, reread))
     except StoreError as error:
         log.error("cannot open the store", error=error)
-        return error.exit_code
+        return 77 if isinstance(error.__cause__, PermissionError) else error.exit_code
     except (CannotStart, CannotListen) as error:
         log.error("cannot start", error=error)
         return error.exit_code

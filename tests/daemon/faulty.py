@@ -2,7 +2,7 @@
 
 `faulty.py ARGS…`: as `topicsd ARGS…`. While `$FAULTS/sync` exists every fdatasync of the log fails; while
 `$FAULTS/hang` exists it waits, and `$FAULTS/hangs` says that it does; while `$FAULTS/space` exists nothing can be
-allocated. Once `$FAULTS/bug` exists the engine has a bug.
+allocated; while `$FAULTS/forbidden` exists no file may be opened. Once `$FAULTS/bug` exists the engine has a bug.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class FaultyFs(files.OsFs):
         if (FAULTS / "sync").exists():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().fdatasync(handle)
+
+    def open(self, path: str, mode: files.OpenMode) -> int:
+        if (FAULTS / "forbidden").exists():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return super().open(path, mode)
 
     def allocate(self, handle: int, offset: int, length: int) -> None:
         if (FAULTS / "space").exists():

@@ -399,8 +399,10 @@ def test_an_unknown_key_in_a_file_stops_the_start_and_an_unknown_variable_is_a_w
         assert "unknown variable TOPICS_MAX_TOPCIS is ignored" in daemon.log
 
 
-@pytest.mark.parametrize(("fault", "code"), [("sync", 74)])
-def test_a_disk_that_fails_during_the_start_is_74(tmp_path: Path, fault: str, code: int) -> None:
+@pytest.mark.parametrize(("fault", "code"), [("sync", 74), ("forbidden", 77)])
+def test_a_disk_that_fails_during_the_start_is_74_and_one_that_may_not_be_used_77(
+    tmp_path: Path, fault: str, code: int
+) -> None:
     daemon = start(tmp_path)
     daemon.write("t", 1)
     daemon.process.kill()
