@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from tests.conformance.kit import Api, case, each, part, same
+from tests.conformance.sse import create
+from tests.conformance.ws import Socket
 
 FIELDS = {
     "preserve_node": True,
@@ -80,6 +85,53 @@ def copies_are_there_at_once(api: Api) -> None:
     api.write(source, "last")
     record = api.call("GET", f"/v0/topics/{dest}/records/23", status=200).json
     same(record["data"], "last", "record")
+
+
+LOOKS: list[tuple[str, Callable[[Api, str, str], object]]] = [
+    ("the state", lambda api, dest, _: api.state(dest)["head_seq"]),
+    ("a list", lambda api, dest, _: api.call("GET", f"/v0/topics?prefix={dest}").json["topics"][0]["head_seq"]),
+    ("a diff", lambda api, dest, _: api.diff(dest)["head_seq"]),
+    ("a diff of several", lambda api, dest, _: several(api, dest)["head_seq"]),
+    ("a watch", lambda api, dest, _: create(api, {dest: {"tail": True}})["topics"][dest]["from_seq"]),
+    ("a socket", lambda api, dest, _: subscribed(api, dest)["from_seq"]),
+    ("the router", lambda api, _, name: get(api, name)["forwarded_total"]),
+    ("a list of routers", lambda api, dest, _: of_dest(api, dest)["forwarded_total"]),
+    ("a delete", lambda api, dest, _: api.delete(dest, before_seq=9)["deleted"]),
+]
+
+
+def several(api: Api, topic: str) -> dict[str, Any]:
+    page: dict[str, Any] = api.call("POST", "/v0/diff", {"topics": {topic: {}}}, status=200).json["topics"][topic]
+    return page
+
+
+def subscribed(api: Api, topic: str) -> dict[str, Any]:
+    with Socket(api) as socket:
+        place: dict[str, Any] = socket.ask("subscribe", topic=topic, tail=True)["topics"][topic]
+        return place
+
+
+def of_dest(api: Api, dest: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.call("GET", f"/v0/routers?dest={dest}", status=200).json["routers"][0]
+    return shown
+
+
+@each("9 routers", LOOKS)
+def what_shows_the_dest_shows_the_copies(api: Api, look: Callable[[Api, str, str], object]) -> None:
+    """Any request that shows the dest or the router first drains what its source has already acked."""
+    source, dest = pair(api)
+    name = put(api, source, dest, 201)
+    api.write(source, 1, 2)
+    same(look(api, dest, name), 2, "copies")
+
+
+@case("9 routers")
+def a_dest_with_copies_to_come_is_not_empty(api: Api) -> None:
+    """`if_empty` on live records `409 topic_not_empty`: those that are acked in the source count."""
+    source, dest = pair(api)
+    put(api, source, dest, 201)
+    api.write(source, 1)
+    api.refused("DELETE", f"/v0/topics/{dest}?if_empty=true", status=409, code="topic_not_empty")
 
 
 @case("9 routers")
@@ -205,6 +257,38 @@ def cycles(api: Api) -> None:
     api.write(c, 3)
     for topic in (a, b, c):
         same(sorted(api.datas(topic)), [1, 2, 3], topic)
+
+
+@case("9 routers")
+def a_record_goes_at_most_16_hops(api: Api) -> None:
+    """With `allow_cycle` a record is forwarded at most 16 hops; a chain without a cycle may be longer."""
+    ring = [api.topic() for _ in range(19)]
+    chain = [api.topic() for _ in range(19)]
+    for source, dest in (*pairwise(ring), (ring[-1], ring[0])):
+        put(api, source, dest, 201, allow_cycle=True)
+    for source, dest in pairwise(chain):
+        put(api, source, dest, 201)
+    for topics in (ring, chain):
+        api.write(topics[0], 1)
+        same(api.datas(topics[-3]), [1], "the last topic that both reach")
+    same([api.datas(topic) for topic in ring], [[1]] * 17 + [[]] * 2, "ring")
+    same([api.datas(topic) for topic in chain], [[1]] * 19, "chain")
+
+
+@case("9 routers")
+def the_time_of_a_dest_never_falls(api: Api) -> None:
+    """A copy's `$ts` is the source's, raised if needed so that the dest's never falls."""
+    source, dest = pair(api)
+    api.write(source, "old")
+    time.sleep(0.01)
+    api.write(dest, "own")
+    put(api, source, dest, 201, start="earliest")
+    api.write(source, "new")
+    old, new = (record["$ts"] for record in api.diff(source)["records"])
+    own, *copies = api.diff(dest)["records"]
+    same([record["data"] for record in copies], ["old", "new"], "datas")
+    same(old < own["$ts"], True, "the copy is older")
+    same([record["$ts"] for record in copies], [own["$ts"], new], "times")
 
 
 @case("9 routers")

@@ -143,4 +143,5 @@ def delete_records(daemon: Daemon, connection: Requester, head: Head, body: byte
         seqs=None if read.seqs is None else tuple(read.seqs),
         most=STEP_RECORDS,
     )
+    daemon.drain(head.name)  # who deletes what there is means the copies of what was acked too
     DeleteExchange(connection, head, started_ns, selector, warnings)

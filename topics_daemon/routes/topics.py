@@ -97,7 +97,10 @@ def drop_topic(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     """`DELETE /v0/topics/:t[?if_empty=true]`."""
     warnings: list[str] = []
     check_names(head.query, _DROP_QUERY, warnings)
-    ticket = daemon.engine.drop_topic(head.name, if_empty=flag(head.query, "if_empty", False))
+    if_empty = flag(head.query, "if_empty", False)
+    if if_empty:
+        daemon.drain(head.name)
+    ticket = daemon.engine.drop_topic(head.name, if_empty=if_empty)
     exchange = DropExchange(connection, head, started_ns)
     exchange.warnings = warnings
     daemon.follow(ticket, exchange.told)
