@@ -138,6 +138,26 @@ def several_topics_and_lenient(api: Api) -> None:
 
 
 @case("8 websocket")
+def a_subscription_is_cut_and_filtered_as_asked(api: Api) -> None:
+    """`subscribe` (…, `node`, `limit` 1000, `max_batch_bytes`, `include_*`): frames and records are as asked for."""
+    topic = api.topic()
+    api.write_records(topic, [{"data": n, "tag": "t", "node": "own" if n == 2 else "n"} for n in range(1, 6)])
+
+    def frames(**how: Any) -> list[list[dict[str, Any]]]:
+        with Socket(api) as socket:
+            socket.ask("subscribe", topic=topic, **how)
+            return [message["records"] for message in socket.until("caught_up")[:-1]]
+
+    same([len(records) for records in frames()], [5], "by default")
+    same([len(records) for records in frames(limit=2)], [2, 2, 1], "limit")
+    same([len(records) for records in frames(max_batch_bytes=1)], [1] * 5, "max_batch_bytes")
+    same([record["$seq"] for record in frames(node="own")[0]], [1, 3, 4, 5], "node")
+    same(set(frames()[0][0]), {"$seq", "$ts", "$node", "data"}, "fields")
+    bare = frames(include_tags=True, include_data=False)[0][0]
+    same(set(bare), {"$seq", "$ts", "$node", "$tag"}, "fields that were asked for")
+
+
+@case("8 websocket")
 def jobs_over_a_socket(api: Api) -> None:
     """Queue replies are `claimed acked nacked extended`."""
     topic = api.topic()
