@@ -130,6 +130,8 @@ class Life:
         self._telling: asyncio.TimerHandle | None = None
         self._servers: list[asyncio.AbstractServer] = []
         self._unix: UnixDoor | None = None
+        self._port_file = ""
+        """The one that was written: until then it is another daemon's."""
         self._stop = asyncio.Event()
         self._hangups = self._taken_over = 0
 
@@ -171,6 +173,7 @@ class Life:
         port = tcp[0].getsockname()[1] if tcp else None
         if config["port_file"] and port is not None:
             write_port_file(config["port_file"], port)
+            self._port_file = config["port_file"]
         self.log.info(
             "listening",
             host=tcp[0].getsockname()[0] if tcp else None,
@@ -357,10 +360,9 @@ class Life:
             server.close()
         if self._unix is not None:
             self._unix.remove()
-        port_file: str = self.config["port_file"]
-        if port_file:
+        if self._port_file:
             try:
-                os.unlink(port_file)
+                os.unlink(self._port_file)
             except OSError:
                 # It was a courtesy to whoever started us; they may have removed it.
                 pass

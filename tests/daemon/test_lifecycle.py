@@ -303,6 +303,16 @@ def test_the_port_file_names_the_port_and_goes_with_the_daemon(tmp_path: Path) -
     assert not (tmp_path / "port").exists()
 
 
+def test_a_daemon_that_could_not_start_leaves_the_port_file_of_another(tmp_path: Path) -> None:
+    daemon = start(tmp_path)
+    port_file = tmp_path / "port"
+    flags = ("--port", str(daemon.port), "--port-file", str(port_file), "--socket", "none")
+    assert run("--data-dir", str(tmp_path / "other"), *flags).returncode == 73
+    assert port_file.read_text() == f"{daemon.port}\n"
+    assert daemon.stop() == 0
+    assert not port_file.exists()
+
+
 def test_the_log_is_one_json_object_a_line_without_payloads() -> None:
     with daemon_process("--log-level", "debug") as daemon:
         daemon.write("t", "a payload that nobody should read")
