@@ -96,6 +96,8 @@ LOOKS: list[tuple[str, Callable[[Api, str, str], object]]] = [
     ("a socket", lambda api, dest, _: subscribed(api, dest)["from_seq"]),
     ("the router", lambda api, _, name: get(api, name)["forwarded_total"]),
     ("a list of routers", lambda api, dest, _: of_dest(api, dest)["forwarded_total"]),
+    ("a cursor", lambda api, dest, _: api.call("GET", f"/v0/topics/{dest}/cursors/c").json["lag"]),
+    ("a list of cursors", lambda api, dest, _: api.call("GET", f"/v0/topics/{dest}/cursors").json["cursors"][0]["lag"]),
     ("a delete", lambda api, dest, _: api.delete(dest, before_seq=9)["deleted"]),
 ]
 
@@ -121,6 +123,7 @@ def what_shows_the_dest_shows_the_copies(api: Api, look: Callable[[Api, str, str
     """Any request that shows the dest or the router first drains what its source has already acked."""
     source, dest = pair(api)
     name = put(api, source, dest, 201)
+    api.call("PUT", f"/v0/topics/{dest}/cursors/c", {"seq": 0}, status=201)
     api.write(source, 1, 2)
     same(look(api, dest, name), 2, "copies")
 

@@ -80,6 +80,7 @@ def get_cursor(daemon: Daemon, connection: Requester, head: Head, body: bytes, s
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     check_topic_name(head.param, "cursor")
+    daemon.drain(head.name)
     cursor = daemon.engine.cursors.get(head.name, head.param)
     return json_answer(head, 200, cursor._asdict(), warnings, started_ns)
 
@@ -95,6 +96,7 @@ def list_cursors(daemon: Daemon, connection: Requester, head: Head, body: bytes,
     size = page_size(query, daemon.limits)
     after = read_list_cursor(query["cursor"], is_topic_name) if "cursor" in query else ""
     prefix = query.get("prefix", "")
+    daemon.drain(head.name)
     found = [one for one in daemon.engine.cursors.all(head.name) if one.name > after and one.name.startswith(prefix)]
     following = list_cursor(found[size - 1].name) if len(found) > size else None
     shown = {"topic": head.name, "cursors": [one._asdict() for one in found[:size]]}
