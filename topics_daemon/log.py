@@ -4,11 +4,15 @@ A line is `ts level event` and fields. Values that a client gave are escaped (co
 bidirectional marks), so that no request can forge a line or drive a terminal; payloads and secrets are never given to
 this module. The same event more than `BURST` times in `WINDOW_S` seconds is counted instead of written, and the
 count follows in one line: an error that repeats cannot fill a disk.
+
+Whoever reads the log may stop: a pager that nobody scrolls, a terminal after Ctrl-S, a collector that hangs. The daemon
+goes on then, and says later how many lines there was no room for.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +28,8 @@ PLACES_MAX: Final = 5
 """Calls that are named with a bug."""
 VALUE_CHARS_MAX: Final = 500
 """Characters of one value; what is longer is cut."""
+PATIENCE_MS: Final = 50
+"""How long a line waits for room, once: while there is none, the following ones do not."""
 
 
 def escape(text: str) -> str:
@@ -53,6 +59,13 @@ class Log:
         self._least = LEVELS[level]
         self._now = now
         self._rates: dict[str, list[float]] = {}
+        self._lost = 0
+        """Lines for which there was no room since the last one that was written."""
+        self._room: select.poll | None = select.poll()
+        try:
+            self._room.register(self._stream, select.POLLOUT)
+        except (OSError, ValueError, TypeError):
+            self._room = None  # no file: it always has room
 
     def set_level(self, level: str) -> None:
         """Change the least level that is written."""
@@ -97,6 +110,12 @@ class Log:
         return -1 if rate[1] > BURST else 0
 
     def _write(self, level: str, event: str, fields: dict[str, Any], now: float) -> None:
+        if self._room is not None and not self._room.poll(0 if self._lost else PATIENCE_MS):
+            self._lost += 1
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._write("warning", "lines lost", {"count": lost, "why": "nobody read them"}, now)
         whole = int(now)
         ts = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int((now - whole) * 1000):03d}Z"
         if self._as_text:

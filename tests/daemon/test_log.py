@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
 
 import pytest
 
@@ -41,6 +43,34 @@ def test_a_text_line_reads_from_left_to_right() -> None:
     stream = io.StringIO()
     Log(stream, as_text=True, now=lambda: 0.0).info("ready", topics=2, said="two words")
     assert lines(stream) == ['1970-01-01T00:00:00.000Z info ready topics=2 said="two words"']
+
+
+def test_a_reader_that_stops_holds_up_nobody_and_is_told_how_much_it_missed() -> None:
+    read, put = os.pipe()
+    os.set_blocking(read, False)
+    with os.fdopen(read, "rb") as reader, os.fdopen(put, "w") as stream:
+        log = Log(stream, as_text=True)
+
+        def say() -> None:
+            for number in range(1000):
+                log.info(f"event {number}", x="x" * 400)
+
+        talk = threading.Thread(target=say)
+        talk.start()
+        talk.join(20)
+        was_held_up = talk.is_alive()
+        heard = reader.read()
+        while talk.is_alive():
+            heard += reader.read() or b""
+        assert not was_held_up
+        log.info("heard again")
+        taken = heard.count(b"\n")
+        assert 100 < taken < 1000
+        heard = reader.read()
+        assert f'warning lines lost count={1000 - taken} why="nobody read them"\n' in heard.decode()
+        assert heard.endswith(b"info heard again\n")
+        log.info("and again")
+        assert reader.read().count(b"\n") == 1
 
 
 def test_what_is_below_the_level_is_not_said() -> None:
