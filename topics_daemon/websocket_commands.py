@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
+from engine.routers.graph import ancestors
 from topics_daemon.answers import error_shown, warnings_tail
 from topics_daemon.body import payload_too_large
 from topics_daemon.decode import check_names, decode, read_members, read_publish, write_of
@@ -148,7 +149,10 @@ class Command:
 class Commands:
     """The commands and subscriptions of one socket."""
 
-    __slots__ = ("_heads", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works", "held", "writing")
+    __slots__ = (
+        *("_heads", "_held_back", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works"),
+        *("held", "writing"),
+    )
 
     def __init__(self, socket: Socket) -> None:
         from topics_daemon.routes.table import ROUTES  # which itself knows the route that makes sockets
@@ -166,6 +170,8 @@ class Commands:
         self._paused = False
         self.held: dict[str, int] = {}
         """Topics whose records wait for an answer, and for how many."""
+        self._held_back: dict[str, None] = {}
+        """Topics that are followed here and wait for that: these ones, and those that they are copied into."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -260,8 +266,9 @@ class Commands:
         if is_held:
             command.held = topic
             self.held[topic] = self.held.get(topic, 0) + 1
-            if topic in self._subscriptions:
-                self._subscriptions[topic].steady = None
+            for name, subscription in self._subscriptions.items():
+                if self.holds_back(name):
+                    subscription.steady = None
         answer = run(socket.daemon, command, head, body, started_ns, handler)
         if answer is not None:
             socket.replied(command, reply(op.reply, request_id, answer))
@@ -286,9 +293,24 @@ class Commands:
             self.held[command.held] -= 1
             if not self.held[command.held]:
                 del self.held[command.held]
-                subscription = self._subscriptions.get(command.held)
-                if subscription is not None:
-                    subscription.note(command.held)
+                names, self._held_back = self._held_back, {}
+                for name in names:
+                    if name in self._subscriptions:
+                        self._subscriptions[name].note(name)
+
+    def holds_back(self, name: str) -> bool:
+        """Whether records of a topic wait for the answer to the command that caused them, as copies of them do."""
+        if not self.held or not (name in self.held or any(source in self.held for source in self._sources(name))):
+            return False
+        self._held_back[name] = None
+        return True
+
+    def _sources(self, name: str) -> list[str]:
+        """The topics that are copied into one."""
+        catalog = self._socket.daemon.engine.catalog
+        slot = catalog.visible.get(name) if catalog.routers.by_name else None
+        chain = [] if slot is None else ancestors(slot.topic.id, catalog.routers.source_of)
+        return [catalog.by_id[source].topic.name for source in chain if source in catalog.by_id]
 
     # -- subscriptions ---------------------------------------------------------------------------------------------
 

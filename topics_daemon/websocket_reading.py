@@ -121,7 +121,7 @@ class Subscription(Stream):
 
     def serve(self, frames: Frames, name: str) -> None:
         """Send what one topic has, unless its records wait for the answer to the command that caused them."""
-        if name in self._socket.commands.held:
+        if self._socket.commands.holds_back(name):
             del self.ready[name]
         else:
             super().serve(frames, name)
@@ -135,7 +135,7 @@ class Subscription(Stream):
         return frame.message
 
     def _takes_all(self, name: str) -> bool:
-        return name not in self._socket.commands.held and super()._takes_all(name)
+        return not self._socket.commands.holds_back(name) and super()._takes_all(name)
 
     def event(self, frame: Frame) -> bytes:
         return self._records(frame)

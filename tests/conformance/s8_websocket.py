@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from tests.conformance import rawjson
@@ -106,6 +107,24 @@ def an_ack_precedes_the_records_that_it_caused(api: Api) -> None:
             socket.say("publish", topic=topic, records=[{"data": number}], **({"ack": "fsync"} if number % 2 else {}))
             heard = [socket.next(), socket.next()]
             same([message["op"] for message in heard], ["ack", "record"], f"order of publish {number}")
+
+
+@case("8 websocket")
+def an_ack_precedes_the_copies_that_it_caused(api: Api) -> None:
+    """`ack` precedes the records that it caused, those that routers make included, and they follow it."""
+    topics = [api.topic() for _ in range(3)]
+    for source, dest in pairwise(topics):
+        api.call("PUT", f"/v0/routers/{source}", {"source": source, "dest": dest}, status=201)
+    with Socket(api) as socket:
+        for topic in topics:
+            socket.ask("subscribe", topic=topic)
+            socket.until("caught_up")
+        for number in range(1, 11):
+            socket.say("publish", topic=topics[0], records=[{"data": number}], ack="fsync")
+            same(socket.next()["op"], "ack", f"answer to publish {number}")
+            heard = [socket.next() for _ in topics]
+            same([(message["op"], message["to_seq"]) for message in heard], [("record", number)] * 3, "records")
+            same({message["topic"] for message in heard}, set(topics), "topics")
 
 
 @case("8 websocket")
