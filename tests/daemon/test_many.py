@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
 import socket
 import struct
 import time
@@ -176,6 +177,23 @@ def test_a_body_that_is_there_is_not_slow_while_others_come_first() -> None:
                     client.h2.send_data(number, text[at : at + 20], end_stream=at + 20 >= len(text))
             client.flush()
             assert {client.answer(number)[0] for number in numbers} == {200}
+
+
+@pytest.mark.parametrize("many_topics", [False, True], ids=["one topic", "several"])
+def test_what_a_key_may_not_any_more_is_not_done_between_two_steps(tmp_path: Path, many_topics: bool) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a\nb\n")
+    keys.chmod(0o600)
+    with daemon_process("--api-keys-file", str(keys), launcher=RESTING) as running:
+        path, topics = (PATH, LARGE) if not many_topics else ("/v0/write", {"topics": {"t": ONE, "u": ONE}})
+        time.sleep(0.15)  # until the rest behind the last request is over
+        with running.wire() as wire:
+            wire.send(post(path, topics, "Authorization: Bearer b"))
+            time.sleep(0.02)  # it is taken off its connection, and its next steps are a tenth of a second away
+            keys.write_text("a\n")
+            running.process.send_signal(signal.SIGHUP)
+            assert wire.answer().status == 401
+        assert running.ask(request("GET", "/v0/topics/t", None, "Authorization: Bearer a")).status == 404
 
 
 def test_what_follows_a_large_write_on_a_socket_comes_after_it(resting: DaemonProcess) -> None:

@@ -20,7 +20,7 @@ from tests.daemon.http2_kit import Client
 from tests.daemon.kit import Answer, DaemonProcess, daemon_process, halt, make_queue, post, request
 from tests.daemon.socket_kit import Raw, frame
 from topics_daemon.listen import NO_LINGER
-from topics_daemon.presence import KEPT_MAX, Refusals
+from topics_daemon.presence import KEPT_MAX, REFUSED_WITHIN_S, Refusals
 
 WAIT_MS = 30_000
 
@@ -131,6 +131,17 @@ def test_F69_who_was_gone_before_it_was_given_a_job_holds_none(
     assert job["deliveries"] == 1, "and it was not delivered"
 
 
+def test_who_has_read_its_jobs_over_a_unix_socket_and_is_gone_keeps_them(daemon: DaemonProcess) -> None:
+    make_queue(daemon, "read")
+    daemon.write("read", 1)
+    with daemon.wire(unix=True) as wire:
+        wire.send(claim("read"))
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert len(given(wire.answer())) == 1
+    time.sleep(3 * REFUSED_WITHIN_S)
+    assert in_flight(daemon, "read") == 1
+
+
 def test_no_more_connections_are_kept_open_than_may_be_and_all_are_let_go() -> None:
     due: list[Any] = []
     loop: Any = SimpleNamespace(call_later=lambda _after_s, call, *args: due.append(partial(call, *args)))
@@ -148,3 +159,9 @@ def test_no_more_connections_are_kept_open_than_may_be_and_all_are_let_go() -> N
         look()
     assert told == list(range(KEPT_MAX))
     assert len(os.listdir("/proc/self/fd")) == before - 3
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        ours, _ = server.accept()
+        with ours:
+            refusals.watch(ours.fileno(), partial(told.append, -1))
+    assert len(due) == KEPT_MAX + 1, "there is room again"
+    due[-1]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -161,6 +162,10 @@ def test_what_sockets_follow_together_is_bounded_and_nobody_has_it_all() -> None
             assert first.ask("unsubscribe", topics=names(4)[:4])["op"] == "unsubscribed"
             assert first.ask("subscribe", topic="queue", work={"max": 1}, node="n")["op"] == "subscribed"
             assert follow(second, "t002") == "subscribed"
+            with ExitStack() as others:
+                more = [others.enter_context(Client(daemon)) for _ in range(5)]
+                assert follow(more[0], "t000", "t001") == refused, "the queue counts as well"
+                assert [follow(one, "t000") for one in more] == ["subscribed"] * 5, "one each, though nothing is left"
         deadline = time.monotonic() + 10
         with Client(daemon) as last:
             while follow(last, *names(4)[:4]) == refused:
@@ -182,6 +187,15 @@ def test_one_key_has_no_more_sessions_than_it_may_and_others_have_theirs() -> No
         while ask(daemon, "one", 1).status != 200:
             assert time.monotonic() < deadline, "those without a stream are forgotten after their time"
             time.sleep(0.05)
+
+
+def test_who_shows_no_key_has_as_many_sessions_as_there_may_be() -> None:
+    environ = clean_environment(TOPICS_MAX_WATCH_SESSIONS_PER_KEY="2", TOPICS_MAX_WATCH_SESSIONS="4")
+    with daemon_process(environ=environ) as daemon:
+        daemon.write("t000", 1)
+        answers = [daemon.ask(post("/v0/watch", {"topics": {"t000": {}}})) for _ in range(5)]
+        assert [answer.status for answer in answers] == [200] * 4 + [429]
+        assert answers[-1].json["error"]["detail"]["limit"] == "max_watch_sessions"
 
 
 class Clock:
