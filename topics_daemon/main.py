@@ -33,17 +33,28 @@ def open_standard() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # as above
 
 
+def show(text: str) -> int:
+    """Write a text to stdout, in whatever it is encoded there; returns the exit code."""
+    encoding = sys.stdout.encoding
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"topicsd: cannot write to stdout: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python tries again at its end
+        return 74
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon with the arguments after the program's name; returns the exit code."""
     open_standard()
     try:
         wants = settings.parse_flags(sys.argv[1:] if argv is None else argv)
         if wants.help:
-            sys.stdout.write(settings.help_text(settings.program_name()))
-            return 0
+            return show(settings.help_text(settings.program_name()))
         if wants.version:
-            sys.stdout.write(f"topicsd {VERSION}\n")
-            return 0
+            return show(f"topicsd {VERSION}\n")
         config = settings.load(wants, os.environ)
     except settings.Mistakes as error:
         for line in error.lines:
@@ -52,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wants.print_config:
         for line in config.warnings:
             sys.stderr.write(f"topicsd: warning: {line}\n")
-        sys.stdout.write(settings.print_config(config))
-        return 0
+        return show(settings.print_config(config))
     as_text = {"auto": None, "text": True, "json": False}[config["log_format"]]
     log = Log(as_text=as_text, level=config["log_level"])
     return run(config, log, lambda: settings.load(wants, os.environ))

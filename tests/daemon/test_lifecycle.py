@@ -479,6 +479,25 @@ def test_a_signal_during_recovery_ends_it_with_0_and_the_next_start_is_whole(tmp
     assert again.stop() == 0
 
 
+@pytest.mark.parametrize("flag", ["--help", "--print-config"])
+def test_what_is_shown_can_be_shown_on_any_terminal_and_says_what_a_full_disk_does(tmp_path: Path, flag: str) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    for encoding in ("ascii:strict", "latin-1:strict", "utf-8:strict"):
+        done = run(flag, "--data-dir", path, PYTHONIOENCODING=encoding)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "/\\udcff" in done.stdout or flag == "--help"
+    with open("/dev/full", "w") as full:
+        full_up = subprocess.run(
+            [sys.executable, "-m", "topics_daemon.main", flag],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=clean_environment(),
+            timeout=20,
+        )
+    said = b"topicsd: cannot write to stdout: No space left on device\n"
+    assert (full_up.returncode, full_up.stderr) == (74, said)
+
+
 @pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_daemon_whose_standard_streams_are_closed_serves_and_gives_their_numbers_to_no_file(
     tmp_path: Path, closed: str
