@@ -229,8 +229,8 @@ def _choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption)
             return Start(found, report, bad, highest)
         flawed.append(found)
         report += [f"{lost.path}: {lost.why}" for lost in found.lost.values()]
-    whole = _log_trouble(directory, store_id, lambda shard: ShardCut(shard=shard, lsn=0))
-    if whole is None and all(found.entry.start_lsn == 0 for found in directory.shards):
+    begins, whole = all_log(directory, store_id)
+    if begins and whole is None:
         if numbers:
             report.append("the store is read from its log alone, which reaches back to the beginning")
         return Start(None, report, bad, highest)
@@ -248,12 +248,18 @@ def _choose(fs: Fs, store_id: bytes, directory: Directory, policy: OnCorruption)
             f"{' and '.join(bad)}: no snapshot checks ({'; '.join(report)}), and the log does not reach back to the "
             f"beginning. Concerned: all topics. {NO_SETTING}"
         )
-    if whole is not None and all(found.entry.start_lsn == 0 for found in directory.shards):
+    if begins and whole is not None:
         raise whole
     raise StoreDamaged(
         f"{META_DIR}/ holds no snapshot, but meta/MANIFEST says that the log begins behind one. Concerned: all topics. "
         f"{NO_SETTING}"
     )
+
+
+def all_log(directory: Directory, store_id: bytes) -> tuple[bool, StoreDamaged | None]:
+    """Whether the kept log begins where the store did, and what is missing of it from there on."""
+    begins = all(found.entry.start_lsn == 0 for found in directory.shards)
+    return begins, _log_trouble(directory, store_id, lambda shard: ShardCut(shard=shard, lsn=0))
 
 
 def _log_trouble(directory: Directory, store_id: bytes, cut: Callable[[int], ShardCut]) -> StoreDamaged | None:

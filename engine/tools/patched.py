@@ -164,7 +164,7 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
     shards, empty = [], {}
     for shard in range(max(last, 0) + 1):
         entry, logs = entries.get(shard), placed.logs.get(shard, [])
-        if not logs:
+        if not any(entry is None or one.said().end_lsn > entry.start_lsn for one in logs):
             entry, log = _without_log(shard, entry, known)
             contents[log.path] = file_header(log, store_id, 0)
             empty[log.path] = shard_dir(shard)
@@ -247,7 +247,7 @@ def _counts(manifest: Manifest | None, logs: list[Found]) -> bool:
 
 
 def _entry(shard: int, logs: list[Found], end_lsn: int = 0) -> ShardEntry:
-    """What MANIFEST said, but for how far the log was known to be on disk."""
+    """What MANIFEST said, but for how far the log was known to be on disk. A file that ends inside a block was cut."""
     chain, _ = owners(one.said() for one in logs)
     newest = max(chain, key=lambda log: (log.run, log.first_lsn))
     return ShardEntry(
@@ -255,7 +255,7 @@ def _entry(shard: int, logs: list[Found], end_lsn: int = 0) -> ShardEntry:
         start_lsn=chain[0].first_lsn,
         first_lsn=newest.first_lsn,
         run=newest.run,
-        size=newest.size,
+        size=align_block(newest.size),
         end_lsn=end_lsn,
     )
 

@@ -41,7 +41,7 @@ from engine.segment.segment import Segment
 from engine.segment.write import segment_of
 from engine.store.leftovers import checkpoint_files
 from engine.store.scan import pieces_from, survey
-from engine.store.snapshots import entry_of, read_snapshot
+from engine.store.snapshots import all_log, entry_of, read_snapshot
 from engine.topic.block import Block
 from engine.topic.cache import Cache
 from engine.topic.rangeset import RangeSet
@@ -73,9 +73,10 @@ def piece_together(fs: Fs, notes: list[str]) -> Pieced | None:
     """
     store_id = bytes.fromhex(decode_meta(read_file(fs, STORE_PATH), StoreInfo).store_id)
     manifest = decode_meta(read_file(fs, MANIFEST_PATH), Manifest)
-    if all(entry.start_lsn == 0 for entry in manifest.shards):
-        return None
     numbers = sorted((n for name in fs.list(META_DIR) if (n := parse_snapshot_name(name)) is not None), reverse=True)
+    begins, trouble = all_log(survey(fs, manifest), store_id)
+    if begins and (trouble is None or not numbers):
+        return None
     for number in numbers:
         try:
             read_snapshot(fs, number, store_id)
@@ -87,19 +88,20 @@ def piece_together(fs: Fs, notes: list[str]) -> Pieced | None:
     nameless = [(image, TopicConfig()) for image in files.images(manifest) if image.id not in images]
     base = known[0] if known else Globals(number=0, shards=len(manifest.shards))
     ends = [image.last_write_ts or 0 for image, _ in images.values()]
+    routers = [router.number for image, _ in images.values() for router in image.routers]
     globals_ = msgspec.structs.replace(
         base,
         number=max([1, *numbers, files.highest]),
         last_ts=max([base.last_ts, files.last_ts, *ends]),
-        epoch=max([base.epoch, *images, *(image.id for image, _ in nameless)]),
+        epoch=max([base.epoch, *images, *routers, *(image.id for image, _ in nameless)]),
         last_epoch=max([base.last_epoch, *(image.epoch for image, _ in images.values())]),
         cuts=_cuts(fs, store_id, manifest, known),
     )
     bad = [snapshot_path(number) for number in numbers]
+    lacks = "is not whole" if begins else "does not reach back to the beginning"
     notes.append(
-        f"no snapshot checks ({' and '.join(bad) or 'there is none'}) and the log does not reach back to the "
-        f"beginning: {len(images)} topics are taken from sections of snapshots that check, {len(nameless)} from their "
-        "files alone"
+        f"no snapshot checks ({' and '.join(bad) or 'there is none'}) and the log {lacks}: {len(images)} topics are "
+        f"taken from sections of snapshots that check, {len(nameless)} from their files alone"
     )
     if not whole:
         notes.append(

@@ -223,6 +223,13 @@ def _pin_that_is_never_let_go_of(patch: Patch) -> None:
     patch.set(pin_module, "remove_export", lambda fs, export_id: None)
 
 
+@_mutant("tool-recover-first@1")
+def _log_that_begins_where_the_store_did_counts_as_whole(patch: Patch) -> None:
+    """A store whose only snapshot was bad, and some of its log, was given up (found by histories that were drawn)."""
+    old = patch.set(pieced_module, "all_log", None)
+    patch.set(pieced_module, "all_log", lambda directory, store_id: (old(directory, store_id)[0], None))
+
+
 @_mutant("tool-restore@1")
 def _new_store_goes_on_with_one_snapshot(patch: Patch) -> None:
     """Until the first checkpoint, five minutes later, one flipped bit cost the start (found by reading)."""

@@ -358,6 +358,23 @@ def _without_snapshots() -> Tree:
     return tree
 
 
+def _first_and_cut() -> Tree:
+    """The only snapshot does not check, and the log, which reaches back to the beginning, is cut short."""
+    tree = _young()
+    (snapshot,) = [path for path in tree if path.endswith(".snap")]
+    tree = _flipped(tree, snapshot, 4 * len(tree[snapshot] or b"") // 5)
+    log = max(path for path in tree if path.endswith(".log"))
+    return {**tree, log: (tree[log] or b"")[:-100]}
+
+
+def _young() -> Tree:
+    """A store of which one checkpoint was made."""
+    world = quiet_world(stop=True).start()
+    world.checkpoint()
+    world.append("synced", 1)
+    return world.settle().stop().disk.cached_tree()
+
+
 def _killed() -> Tree:
     """A store of which the last write is in the log alone, and begins a block; its process was killed."""
     world = quiet_world(stop=True, settings=HISTORY).start()
@@ -413,6 +430,12 @@ def _told_of(report: Report) -> None:
     assert sum(one.source.endswith(".snap") for one in report.kept) == 2, "bad snapshots are not kept"
 
 
+def _perhaps_more(report: Report) -> None:
+    assert report.lost, "what may have been behind the cut is not told"
+    assert all(one.perhaps for one in report.lost), "what is in the log is lost"
+    assert sum(one.source.endswith(".snap") for one in report.kept) == 1, "the bad snapshot is not kept"
+
+
 PLAYS = (
     Play("tool-backup", _backup, takes_wrap=True),
     Play("tool-restore", _rebuilds(_pin, _complete, _pin), takes_wrap=True),
@@ -421,4 +444,5 @@ PLAYS = (
     Play("tool-recover-cut", _rebuilds(_cut, _before_the_cut), takes_wrap=True),
     Play("tool-recover-refused", _rebuilds(_refusing, _with_unread, _killed), takes_wrap=True),
     Play("tool-recover-no-snapshot", _rebuilds(_without_snapshots, _told_of), takes_wrap=True),
+    Play("tool-recover-first", _rebuilds(_first_and_cut, _perhaps_more, _young), takes_wrap=True),
 )

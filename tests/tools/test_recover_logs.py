@@ -23,10 +23,13 @@ from engine.wal.chain import DATA_START
 from tests.core.hand import SMALL, Hand
 from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
+from tests.sim.flips import HISTORY
 from tests.sim.media import Tree
 from tests.sim.still import StillDisk
+from tests.sim.world import World
 from tests.store.checkpoint import checkpoint
-from tests.tools.stores import damage, put
+from tests.store.made import SNAP1
+from tests.tools.stores import damage, flip, put
 from tests.tools.test_recover import Saved, seen
 
 THREE = msgspec.structs.replace(SMALL, wal_shards=3)
@@ -263,6 +266,39 @@ def test_a_log_file_cut_in_its_header_holds_nothing() -> None:
     path = store().logs(2)[-1]
     made = saved(put(store().tree, path, (store().tree[path] or b"")[: DATA_START // 2]))
     assert not made.report.complete
+
+
+def test_a_log_file_that_was_to_be_removed_does_not_stand_for_those_that_are_cut() -> None:
+    world = World(settings=HISTORY).start()
+    world.append("t", 2)
+    first = world.settle().disk.cached_tree()
+    for _ in range(3):
+        world.append("t", 1)
+        world.checkpoint()
+    tree = world.kill().disk.cached_tree()
+    for path in [path for path in tree if path.endswith(".log")]:
+        tree = put(tree, path, (tree[path] or b"")[: DATA_START // 2])
+    left = {path: content for path, content in first.items() if path.endswith(".log") and path not in tree}
+    assert left, "the log was trimmed"
+    made = Saved({**tree, **left}, settings=HISTORY)
+    assert sorted(made.topics()["t"].records) == [1, 2, 3, 4, 5]
+    assert not made.report.complete
+
+
+def test_without_manifest_a_log_file_that_ends_inside_a_block_was_cut() -> None:
+    path = store().logs(0)[-1]
+    content = (store().tree[path] or b"").rstrip(b"\0")
+    made = saved(put(put(store().tree, path, content[: len(content) - 300]), "meta/MANIFEST", b"?"))
+    assert any(one.perhaps for one in made.report.lost)
+
+
+@pytest.mark.parametrize("shard", range(3))
+def test_the_only_snapshot_and_some_of_the_log_may_be_bad_at_once(shard: int) -> None:
+    tree = flip(store().tree, SNAP1, 200)
+    path = store().logs(shard)[-1]
+    made = saved(put(tree, path, (tree[path] or b"")[: 2 * DATA_START]))
+    assert any(one.source == SNAP1 for one in made.report.kept)
+    assert {name for name in NAMES if store().shards[name] != shard} <= made.topics().keys()
 
 
 def test_nobody_is_told_to_do_what_they_just_did() -> None:

@@ -6,10 +6,13 @@ from engine.core import Core
 from engine.formats.frame import FrameType
 from engine.routers.router import RouterSpec
 from engine.tools.log_file import LogScan, describe
-from engine.types import Match
+from engine.types import Durability, Match
 from tests.core.hand import SMALL, Hand
+from tests.sim.clock import ManualClock
 from tests.sim.disk import FakeDisk
+from tests.sim.flips import HISTORY
 from tests.sim.media import Tree
+from tests.sim.routers import Net
 from tests.sim.still import StillDisk
 from tests.tools.stores import check, flip, log_of
 from tests.tools.test_recover import Saved
@@ -70,6 +73,22 @@ def test_recover_keeps_routers_their_places_and_cursors() -> None:
     drive(again)
     assert again.read("b") == [1, 2, 3, 4], "it goes on where it stood, and copies nothing twice"
     assert again.read("c") == []
+
+
+def test_a_store_that_was_pieced_together_gives_no_number_of_a_router_again() -> None:
+    net = Net(FakeDisk(), ManualClock(), HISTORY, Durability.DISK)
+    net.topics("a", "b", "c")
+    net.router("a", "b")
+    for _ in range(3):
+        net.write("a")
+        net.wait(net.core.checkpoint())
+    tree = net.disk.killed().cached_tree()
+    for path in [path for path in tree if path.endswith(".snap")]:
+        tree = flip(tree, path, (tree[path] or b"").index(b'"predecessor"'))
+    saved = Saved(tree, settings=HISTORY)
+    again = Net(FakeDisk.of_tree(saved.tree, boot="boot-1"), saved.clock, HISTORY, Durability.DISK)
+    again.router("a", "c")
+    assert len({router.number for router in again.core.catalog.routers.by_name.values()}) == 2
 
 
 def described(tree: Tree) -> dict[FrameType, list[str]]:
