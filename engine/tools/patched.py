@@ -14,7 +14,7 @@ that nobody writes to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -173,10 +173,10 @@ def patch(fs: Fs, notes: list[str]) -> Patched:
             )
             notes.append(f"{shard_dir(shard)} {said}: what it held behind the last snapshot is lost")
         elif entry is None:
-            entry = _entry(shard, logs)
+            entry = _entry(shard, logs, [log for log in placed.headless if log.shard == shard])
         elif any(one.is_used() and one.said()[2:0:-1] > (entry.run, entry.first_lsn) for one in logs):
             notes.append(f"{MANIFEST_PATH} is older than the log of shard {shard}, which was taken from the log files")
-            entry = _entry(shard, logs, entry.end_lsn)
+            entry = _entry(shard, logs, end_lsn=entry.end_lsn)
         shards.append(entry)
     if manifest is None or manifest.shards != shards:
         contents[MANIFEST_PATH] = encode_meta(Manifest(store_id=store.store_id, shards=shards))
@@ -246,10 +246,11 @@ def _counts(manifest: Manifest | None, logs: list[Found]) -> bool:
     return manifest is None or any(one.is_used() for one in logs)
 
 
-def _entry(shard: int, logs: list[Found], end_lsn: int = 0) -> ShardEntry:
-    """What MANIFEST said, but for how far the log was known to be on disk. A file that ends inside a block was cut."""
+def _entry(shard: int, logs: list[Found], headless: Sequence[LogFile] = (), *, end_lsn: int = 0) -> ShardEntry:
+    """What MANIFEST said, but for how far the log was known to be on disk. A file that ends inside a block was cut, and
+    so were those that are `headless`, and left out."""
     chain, _ = owners(one.said() for one in logs)
-    newest = max(chain, key=lambda log: (log.run, log.first_lsn))
+    newest = max((*chain, *headless), key=lambda log: (log.run, log.first_lsn))
     return ShardEntry(
         shard=shard,
         start_lsn=chain[0].first_lsn,

@@ -59,6 +59,8 @@ class Placed(NamedTuple):
     """Paths where there is nothing any more."""
     strange: list[tuple[str, str]]
     """Files that are left out, and why."""
+    headless: list[LogFile]
+    """Those among them that were cut in their headers: what followed is gone."""
 
 
 def headers_of(fs: Fs, paths: Iterable[str]) -> dict[str, FileHeader]:
@@ -130,6 +132,7 @@ def place(found: list[Found], store_id: bytes) -> Placed:
     """Put each file of a store where it says that it belongs."""
     strange: list[tuple[str, str]] = []
     claims: dict[str, list[Found]] = {}
+    headless: list[LogFile] = []
     for one in found:
         header, path = one.header, one.log.path
         if header is not None and header.version <= FORMAT_VERSION:
@@ -141,6 +144,7 @@ def place(found: list[Found], store_id: bytes) -> Placed:
                 continue
             if one.log.size < DATA_START:
                 strange.append((path, "it was cut short in its header"))
+                headless.append(one.said())
                 continue
         claims.setdefault(one.said().path, []).append(one)
     logs: dict[int, list[Found]] = {}
@@ -152,6 +156,5 @@ def place(found: list[Found], store_id: bytes) -> Placed:
         if best.log.path != path:
             moved[path] = best.log.path
     gone = {path for path, _ in strange} | set(moved.values())
-    return Placed(
-        logs, moved, frozenset(gone - {log_path(*one.said()[:3]) for some in logs.values() for one in some}), strange
-    )
+    hidden = frozenset(gone - {log_path(*one.said()[:3]) for some in logs.values() for one in some})
+    return Placed(logs, moved, hidden, strange, headless)

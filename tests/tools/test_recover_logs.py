@@ -292,6 +292,20 @@ def test_without_manifest_a_log_file_that_ends_inside_a_block_was_cut() -> None:
     assert any(one.perhaps for one in made.report.lost)
 
 
+def test_without_manifest_a_log_file_that_was_cut_in_its_header_is_missed_all_the_same() -> None:
+    world = World(settings=HISTORY).start()
+    for _ in range(3):
+        world.append("t", 6, size=1500)
+    tree = world.kill().disk.cached_tree()
+    *_, path = [
+        path for path, content in sorted(tree.items()) if path.endswith(".log") and any((content or b"")[DATA_START:])
+    ]
+    made = Saved({**tree, path: (tree[path] or b"")[: DATA_START // 2], "meta/MANIFEST": b"?"}, settings=HISTORY)
+    there = made.topics()["t"].records
+    assert 0 < len(there) < 18
+    assert any(one.first <= len(there) + 1 and one.last >= 18 for one in made.report.lost)
+
+
 @pytest.mark.parametrize("shard", range(3))
 def test_the_only_snapshot_and_some_of_the_log_may_be_bad_at_once(shard: int) -> None:
     tree = flip(store().tree, SNAP1, 200)
