@@ -42,7 +42,7 @@ class Chain:
         return self._levels[self._at :]
 
     def has_caught_up(self, *, tried: bool = True) -> bool:
-        """Whether everything is there that was waited for; what is blocked, once it was `tried`, is not."""
+        """Whether all is there that was waited for; of what is blocked, once it was `tried`, what is on its way."""
         catalog = self._core.catalog
         while self._at < len(self._levels):
             source, dest = self._levels[self._at]
@@ -50,7 +50,8 @@ class Chain:
             if slot is not None:
                 target = self._target = slot.topic.head if self._target is None else self._target
                 for router in catalog.routers.of_dest(dest):
-                    if router.active and router.cursor < target and not (tried and router.blocked):
+                    wanted = min(router.tip, target) if tried and router.blocked else target
+                    if router.active and router.cursor < wanted:
                         return False
             self._at += 1
             self._target = None

@@ -294,11 +294,11 @@ def the_time_of_a_dest_never_falls(api: Api) -> None:
     same([record["$ts"] for record in copies], [own["$ts"], new], "times")
 
 
-@case("9 routers")
-def a_full_dest_blocks(api: Api) -> None:
+@each("9 routers", [(durability, durability) for durability in ("disk", "fsync")])
+def a_full_dest_blocks(api: Api, durability: str) -> None:
     """Dest full with `discard:"reject"`: the router waits, `blocked` says so, nothing is skipped."""
     source, dest = pair(api)
-    api.put(dest, cap_records=2, discard="reject")
+    api.put(dest, cap_records=2, discard="reject", durability=durability)
     name = put(api, source, dest, 201)
     api.write(source, 1, 2, 3, 4)
     same(api.datas(dest), [1, 2], "datas")
