@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import ipaddress
 import os
 import socket
 import stat
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 import msgspec
@@ -30,6 +32,8 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """What fits into sockaddr_un, with its final NUL."""
 LINGER_S: Final = 3.0
 """How long what is still coming in is dropped before a connection closes, so that the last words can be read."""
+ALONE_S_MAX: Final = 2.0
+"""How long a start waits for another one that looks for a place for its socket in the same directory."""
 TURNED_AWAY_MAX: Final = 16
 """Connections beyond a cap that may take their time to read why: a flood of them takes no descriptors from others."""
 NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -203,25 +207,59 @@ def bind_unix(config: Config, log: Log, environ: Mapping[str, str]) -> UnixDoor 
     path: str = config["socket"]
     if path == "none":
         return None
-    if path:
-        return _bind_path(os.path.abspath(path))
     data_dir = os.path.abspath(config["data_dir"])
+    if path:
+        return _bind_path(os.path.abspath(path), data_dir)
     fallback = os.path.join(data_dir, "topics.sock")
     wanted = default_socket_path(data_dir, environ)
     if wanted == fallback:
-        return _bind_path(fallback)
+        return _bind_path(fallback, data_dir)
     try:
-        return _bind_path(wanted)
+        return _bind_path(wanted, data_dir)
     except CannotListen as error:
         log.warning("socket falls back to the data directory", why=str(error), socket=fallback)
-        return _bind_path(fallback)
+        return _bind_path(fallback, data_dir)
 
 
-def _bind_path(path: str) -> UnixDoor:
+def _bind_path(path: str, data_dir: str) -> UnixDoor:
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
         raise CannotListen(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes", 73)
-    _prepare_directory(os.path.dirname(path))
-    _clear_stale(path)
+    directory = os.path.dirname(path)
+    _prepare_directory(directory)
+    with nullcontext() if os.path.samefile(directory, data_dir) else _alone_in(directory):
+        _clear_stale(path)
+        return _bound(path)
+
+
+@contextmanager
+def _alone_in(directory: str) -> Iterator[None]:
+    """Keep other daemons that start just now from the sockets of a directory.
+
+    Else two that find the same stale one would both replace it, and one of them would be reached by nobody. Who has
+    locked it for longer than a start takes is none that starts (it is the data directory of another daemon, say).
+    """
+    handle = -1
+    with suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    until_s = time.monotonic() + ALONE_S_MAX
+    try:
+        while handle >= 0:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    break
+                time.sleep(0.01)
+            except OSError:
+                break  # no locks on this file system
+        yield
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _bound(path: str) -> UnixDoor:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

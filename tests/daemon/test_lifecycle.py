@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -111,6 +112,34 @@ def test_S14_a_stale_socket_is_replaced_and_a_file_of_another_kind_is_not(tmp_pa
     other = run("--data-dir", str(tmp_path / "b"), "--port", "none", "--socket", str(precious))
     assert other.returncode == 73
     assert precious.read_text() == "mine"
+
+
+def test_S14_of_daemons_that_start_at_once_one_has_the_socket(tmp_path: Path) -> None:
+    """Both found the same stale one, and the second removed what the first had just put in its place."""
+    directory, path = tmp_path / "run", str(tmp_path / "run" / "sock")
+    directory.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(path)
+    handle = os.open(directory, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as who is a moment earlier
+    with (tmp_path / "log").open("wb") as log, socket.socket(socket.AF_UNIX) as other:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "topics_daemon.main", "--data-dir", str(tmp_path), "--port", "0", "--socket", path],
+            env=clean_environment(),
+            stderr=log,
+        )
+        try:
+            until(lambda: b'"starting"' in (tmp_path / "log").read_bytes())
+            time.sleep(0.3)  # until it has come to the lock
+            os.unlink(path)
+            other.bind(path)
+            other.listen()
+            os.close(handle)
+            assert process.wait(20) == 73
+            assert "another daemon listens" in (tmp_path / "log").read_text()
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_S13_the_socket_is_ours_alone_and_so_is_what_is_made_for_it(tmp_path: Path) -> None:
