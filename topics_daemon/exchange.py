@@ -16,7 +16,6 @@ from engine.topic.history import NotCached
 from topics_daemon.answers import error_answer
 
 if TYPE_CHECKING:
-    from engine.core import Ticket
     from topics_daemon.body import Framing
     from topics_daemon.daemon import Daemon
     from topics_daemon.head import Head
@@ -255,11 +254,13 @@ class Exchange:
         self.connection.daemon.metrics.refused(error)
         self.finish(error_answer(self.head, error, self.started_ns, close=self.last))
 
-    def told(self, ticket: Ticket[Any]) -> None:
-        """The engine is done with what was asked of it, and in the midst of its turn: a bug in what makes an answer of
-        that costs this one. Whether it was done is not said then, for it may have been."""
+    def told(self, found: Any) -> None:
+        """What was asked for is done, or refused, and this may be inside of the engine's turn: a bug in what makes an
+        answer of that costs this one. Whether it was done is not said then, for it may have been."""
         try:
-            self.answered(ticket)
+            self.answered(found)
+        except TopicsError as error:
+            self.fail(error)
         except Exception as error:  # noqa: BLE001  # logged under an id, which the client gets
             bug = self.connection.daemon.internal_error(error, outcome="unknown")
             if self.answer is None:
@@ -267,8 +268,8 @@ class Exchange:
             else:
                 self.connection.cut()
 
-    def answered(self, ticket: Ticket[Any]) -> None:
-        """Make an answer of the engine's."""
+    def answered(self, found: Any) -> None:
+        """Make an answer of what there is: a ticket of the engine's, or what a handler's callback is given."""
         raise NotImplementedError
 
     def abandon(self) -> None:

@@ -1,5 +1,6 @@
-"""A launcher for `topicsd` with bugs in what makes answers of the engine's: where a topic is called `bug` there is none
-yet, and where it is called `late` it is there already. A stream of lines to `bug` meets one with its first batch.
+"""A launcher for `topicsd` with bugs in what makes answers of what was done: where a topic is called `bug` (or else an
+idempotency key) there is none yet, and where it is called `late` it is there already. A stream of lines to `bug` meets
+one with its first batch.
 
 `buggy.py ARGS…`: as `topicsd ARGS…`.
 """
@@ -15,22 +16,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from topics_daemon.exchange import Exchange
 from topics_daemon.intake import Intake
 from topics_daemon.main import main
-from topics_daemon.routes import delete, queue, write
+from topics_daemon.routes import delete, exports, moves, queue, write
 
 
-def give_bugs(kind: Any, method: str) -> None:
+def give_bugs(kind: Any) -> None:
     """Give a kind of exchange the bugs."""
-    really = getattr(kind, method)
+    really = kind.answered
 
     def answered(self: Exchange, ticket: Any) -> None:
         assert self.head is not None
-        if self.head.name == "bug":
+        if "bug" in (self.head.name, self.head.idempotency_key):
             raise KeyError("s3cret")
         really(self, ticket)
         if self.head.name == "late":
             raise KeyError("s3cret")
 
-    setattr(kind, method, answered)
+    kind.answered = answered
 
 
 def results(self: Intake, really: Any = Intake._results) -> bytes:
@@ -42,8 +43,14 @@ def results(self: Intake, really: Any = Intake._results) -> bytes:
 
 
 if __name__ == "__main__":
-    for one in (write.WriteExchange, delete.DeleteExchange, queue.SettleExchange):
-        give_bugs(one, "answered")
-    give_bugs(queue.ClaimExchange, "answered")
+    for kind in (
+        write.WriteExchange,
+        delete.DeleteExchange,
+        queue.SettleExchange,
+        queue.ClaimExchange,
+        exports.ExportExchange,
+        moves.DetachExchange,
+    ):
+        give_bugs(kind)
     setattr(Intake, "_results", results)  # noqa: B010  # in front of its own
     sys.exit(main())

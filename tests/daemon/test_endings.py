@@ -151,6 +151,17 @@ def test_jobs_whose_claim_meets_a_bug_are_free_again(buggy: DaemonProcess) -> No
     assert [job["$seq"] for job in jobs] == [1]
 
 
+def test_a_bug_in_what_answers_a_pin_or_a_detach_costs_that_answer(buggy: DaemonProcess, tmp_path: Path) -> None:
+    pin = buggy.ask(post("/v0/admin/exports", {}, "Idempotency-Key: bug"))
+    assert (pin.status, pin.json["error"]["detail"]["outcome"]) == (500, "unknown")
+    assert len(buggy.ask(request("GET", "/v0/admin/exports")).json["exports"]) == 1
+    assert buggy.ask(request("DELETE", "/v0/topics/bug")).status == 200
+    assert buggy.ask(request("PUT", "/v0/topics/bug")).status == 201
+    assert buggy.ask(post("/v0/topics/bug/detach", {"to": str(tmp_path)})).status == 500
+    assert buggy.ask(request("DELETE", "/v0/topics/bug/detach")).status == 500
+    assert buggy.ask(request("GET", "/v0/topics/bug")).status == 200, "it is here again"
+
+
 def test_a_bug_in_the_results_of_a_stream_of_lines_ends_that_stream(buggy: DaemonProcess) -> None:
     assert buggy.ask(request("DELETE", "/v0/topics/bug")).status == 200
     with Stream(buggy, head("bug", "Content-Length: 4") + b"1\n2\n") as stream:

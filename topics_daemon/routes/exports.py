@@ -41,7 +41,7 @@ class ExportExchange(Exchange):
     takes_long = True
     warnings: list[str]
 
-    def made(self, export: Export | TopicsError) -> None:
+    def answered(self, export: Export | TopicsError) -> None:
         """Give the answer."""
         if isinstance(export, TopicsError):
             self.fail(export)
@@ -75,7 +75,7 @@ def pin(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_
     daemon.exports.check_room()
     exchange = ExportExchange(connection, head, started_ns)
     exchange.warnings = warnings
-    daemon.exports.create(names, asked.prefix, asked.ttl_ms, exchange.made)
+    daemon.exports.create(names, asked.prefix, asked.ttl_ms, exchange.told)
     return None
 
 

@@ -46,43 +46,41 @@ _ATTACH: Final = msgspec.json.Decoder(AttachIn)
 class MoveExchange(Exchange):
     """A command that takes as long as it takes."""
 
-    __slots__ = ("daemon", "warnings")
+    __slots__ = ("warnings",)
 
     takes_long = True
-    daemon: Daemon
     warnings: list[str]
 
-    def detached(self, found: Any) -> None:
+    def _give(self, status: int, answer: dict[str, Any]) -> None:
+        self.finish(json_answer(self.head, status, answer, self.warnings, self.started_ns))
+
+
+class DetachExchange(MoveExchange):
+    """A topic on its way out, or back."""
+
+    __slots__ = ()
+
+    def answered(self, found: Any) -> None:
         """Answer a detach."""
         if isinstance(found, TopicsError):
-            self.fail(found)
-            return
+            raise found
         assert self.head is not None
-        topic = self.daemon.engine.catalog.reader(self.head.name).topic
+        topic = self.connection.daemon.engine.catalog.reader(self.head.name).topic
         self._give(200, shown(self.head.name, found, topic.head, topic.epoch))
 
-    def attached(self, found: Any) -> None:
-        """Answer an attach."""
+
+class AttachExchange(MoveExchange):
+    """A topic on its way in."""
+
+    __slots__ = ()
+
+    def answered(self, found: Any) -> None:
+        """Answer an attach. Raises the 404 of a topic that was dropped in the same moment."""
         if isinstance(found, TopicsError):
-            self.fail(found)
-            return
-        try:
-            answer = attached(found, self.daemon.engine)
-        except TopicsError as error:  # it was dropped in the same moment
-            self.fail(error)
-            return
+            raise found
         assert self.head is not None
+        answer = attached(found, self.connection.daemon.engine)
         self._give(201 if found.created else 200, {**answer, "config": self.head.caller.shown(found.config)})
-
-    def _give(self, status: int, answer: dict[str, Any]) -> None:
-        if self.head is not None:
-            self.finish(json_answer(self.head, status, answer, self.warnings, self.started_ns))
-
-
-def _exchange(daemon: Daemon, connection: Requester, head: Head, started_ns: int, warnings: list[str]) -> MoveExchange:
-    exchange = MoveExchange(connection, head, started_ns)
-    exchange.daemon, exchange.warnings = daemon, warnings
-    return exchange
 
 
 def detach(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -93,8 +91,9 @@ def detach(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
     _check_place(asked.to, "to")
     _check_url(asked.url)
     daemon.engine.catalog.reader(head.name)
-    exchange = _exchange(daemon, connection, head, started_ns, warnings)
-    daemon.handovers.detach(head.name, asked.to, asked.url, exchange.detached)
+    exchange = DetachExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.handovers.detach(head.name, asked.to, asked.url, exchange.told)
 
 
 def cancel(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -102,8 +101,9 @@ def cancel(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
     warnings: list[str] = []
     check_names(head.query, frozenset(), warnings)
     daemon.engine.catalog.reader(head.name)
-    exchange = _exchange(daemon, connection, head, started_ns, warnings)
-    daemon.handovers.cancel(head.name, exchange.detached)
+    exchange = DetachExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.handovers.cancel(head.name, exchange.told)
 
 
 def attach(daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
@@ -117,8 +117,9 @@ def attach(daemon: Daemon, connection: Requester, head: Head, body: bytes, start
     _check_url(asked.url)
     if asked.token is not None and not _is_token(asked.token):
         raise invalid("token is not one that a detach answers", "token")
-    exchange = _exchange(daemon, connection, head, started_ns, warnings)
-    daemon.handovers.attach(asked.topic, asked.place, asked.token, asked.url, exchange.attached)
+    exchange = AttachExchange(connection, head, started_ns)
+    exchange.warnings = warnings
+    daemon.handovers.attach(asked.topic, asked.place, asked.token, asked.url, exchange.told)
 
 
 def _is_token(token: str) -> bool:
