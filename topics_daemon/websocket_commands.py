@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
+from engine.core.catching import PATIENCE_MS, Behind, CatchUp
 from engine.errors import Code, Refused, TopicsError, invalid
 from engine.names import check_topic_name
 from engine.routers.graph import ancestors
@@ -150,7 +151,7 @@ class Commands:
     """The commands and subscriptions of one socket."""
 
     __slots__ = (
-        *("_heads", "_held_back", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works"),
+        *("_catching", "_heads", "_held_back", "_paused", "_routes", "_running", "_socket", "_subscriptions", "_works"),
         *("held", "writing"),
     )
 
@@ -168,6 +169,8 @@ class Commands:
         self._works: dict[str, SocketWork] = {}
         """By queue: whose jobs are leased to this socket."""
         self._paused = False
+        self._catching: CatchUp | None = None
+        """The copies that a `subscribe`, the next message to be taken, waits for."""
         self.held: dict[str, int] = {}
         """Topics whose records wait for an answer, and for how many."""
         self._held_back: dict[str, None] = {}
@@ -220,7 +223,7 @@ class Commands:
                 self._work(request_id, members)
             elif name == "subscribe":
                 members.pop("work", None)
-                self._subscribe(request_id, members)
+                return self._subscribe(request_id, members)
             elif name == "unsubscribe":
                 self._unsubscribe(request_id, members)
             else:
@@ -314,8 +317,9 @@ class Commands:
 
     # -- subscriptions ---------------------------------------------------------------------------------------------
 
-    def _subscribe(self, request_id: bytes, members: dict[str, Raw]) -> None:
-        """Follow topics; one that is followed already is followed anew, from where and as this says."""
+    def _subscribe(self, request_id: bytes, members: dict[str, Raw]) -> bool:
+        """Follow topics; one that is followed already is followed anew, from where and as this says. False when it has
+        to wait for copies, as the request that makes a watch does."""
         socket = self._socket
         daemon = socket.daemon
         socket.caller.require(Scope.READ)
@@ -333,6 +337,8 @@ class Commands:
         shape = read_shape(read, daemon.limits)
         self._check_room(read.topics)
         self._check_nodes(shape)
+        if self._lacks_copies(filter(socket.caller.allows, read.topics)):
+            return False
         places, shown = read_places(daemon, socket.caller, read.topics, read.lenient, warnings)
         answer: dict[str, object] = {"topics": shown}
         if alone:
@@ -342,7 +348,7 @@ class Commands:
         self._leave(places)
         socket.send(said(b"subscribed", request_id, answer))
         if not places:
-            return
+            return True
         self._admit()
         session = Session("", socket.caller, places, shape, daemon.sessions.shape_id(shape), socket.heartbeat_s, 0.0)
         subscription = Subscription(daemon.pump, session, socket)
@@ -350,6 +356,23 @@ class Commands:
         self._subscriptions.update(dict.fromkeys(places, subscription))
         daemon.sessions.subscribed += len(places)
         daemon.pump.follow(subscription)
+        return True
+
+    def _lacks_copies(self, names: Iterable[str]) -> bool:
+        """Whether the sources of topics have acked what is not in these yet; waited for it is once, and for a while."""
+        socket, job = self._socket, self._catching
+        if job is None:
+            try:
+                socket.daemon.drain(*names)
+            except Behind as lack:
+                job = self._catching = lack.job
+                job.ticket.on_done = lambda _: socket.look_again()
+                socket.daemon.loop.call_later(PATIENCE_MS / 1000, job.ticket.complete, True)
+                socket.daemon.wake()
+            return job is not None
+        if job.ticket.done:
+            self._catching = None
+        return not job.ticket.done
 
     def _work(self, request_id: bytes, members: dict[str, Raw]) -> None:
         """Have jobs of a queue leased to this socket; a topic that is followed already is followed anew."""

@@ -122,6 +122,7 @@ def of_dest(api: Api, dest: str) -> dict[str, Any]:
 def what_shows_the_dest_shows_the_copies(api: Api, look: Callable[[Api, str, str], object]) -> None:
     """Any request that shows the dest or the router first drains what its source has already acked."""
     source, dest = pair(api)
+    api.put(dest, durability="fsync")  # whose copies show once they are synced
     name = put(api, source, dest, 201)
     api.call("PUT", f"/v0/topics/{dest}/cursors/c", {"seq": 0}, status=201)
     api.write(source, 1, 2)
@@ -132,6 +133,7 @@ def what_shows_the_dest_shows_the_copies(api: Api, look: Callable[[Api, str, str
 def a_dest_with_copies_to_come_is_not_empty(api: Api) -> None:
     """`if_empty` on live records `409 topic_not_empty`: those that are acked in the source count."""
     source, dest = pair(api)
+    api.put(dest, durability="fsync")
     put(api, source, dest, 201)
     api.write(source, 1)
     api.refused("DELETE", f"/v0/topics/{dest}?if_empty=true", status=409, code="topic_not_empty")
