@@ -1,9 +1,11 @@
-"""Writes to several topics, and large ones to one, go in slices: what becomes of them is the same."""
+"""Writes to several topics, large ones to one, and reads of several go in slices: what becomes of them is the same."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 import signal
 import socket
 import struct
@@ -17,6 +19,7 @@ from tests.daemon.http2_kit import JSON
 from tests.daemon.http2_kit import Client as Http2
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
 from tests.daemon.socket_kit import Client
+from topics_daemon.routes.diff import TOPICS_AT_ONCE
 
 LAUNCHER = Path(__file__).with_name("thin_slices.py")
 RESTING = Path(__file__).with_name("resting.py")
@@ -219,3 +222,29 @@ def test_a_rest_that_ends_between_two_questions_leaves_nobody_waiting() -> None:
             requests.append(number)
         client.raw(hello + said())
         assert {client.answer(number)[0] for number in requests} == {200, 201}
+
+
+def test_a_read_of_many_topics_lets_others_come_in_between(daemon: DaemonProcess) -> None:
+    names = [next(NAMES) for _ in range(8 * TOPICS_AT_ONCE)]
+    there, none = names[:-1], names[-1]
+    assert daemon.ask(many(*there)).status == 200
+    ask = post("/v0/diff", {"topics": {name: {} for name in names}})
+
+    def counted() -> int:
+        page = daemon.ask(request("GET", "/v0/metrics")).body
+        return sum(map(int, re.findall(rb'requests_total\{route="POST /v0/diff",[^}]*\} (\d+)', page)))
+
+    with daemon.wire() as reader, daemon.wire() as writer:
+        before = counted()
+        os.kill(daemon.pid, signal.SIGSTOP)
+        reader.send(ask + post(f"/v0/topics/{there[0]}", ONE))
+        writer.send(post(f"/v0/topics/{there[-1]}", ONE))
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert writer.answer().json["seqs"] == [2]
+        parts = reader.answer().json["topics"]
+        assert reader.answer().json["seqs"] == [2], "what follows on its connection comes after it"
+    assert list(parts) == names
+    assert parts[none]["error"]["code"] == "topic_not_found"
+    heads = [parts[name]["head_seq"] for name in there]
+    assert heads == [*[1] * (len(there) - 1), 2], "the last topic was written to before it was read"
+    assert counted() == before + 1, "it is no long poll"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -26,6 +27,7 @@ from tests.daemon.kit import DaemonProcess, Events, clean_environment, daemon_pr
 from topics_daemon.gauges import METERS
 from topics_daemon.metrics import BITS, RECENT_MAX, Metrics, Tally
 
+THIN = Path(__file__).with_name("thin_slices.py")
 MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 
 
@@ -441,3 +443,22 @@ def test_prometheus_own_tool_takes_the_rules_and_finds_no_fault_with_the_metrics
     page = daemon.ask(request("GET", "/v0/metrics")).body
     linted = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60)
     assert (linted.returncode, linted.stdout + linted.stderr) == (0, b"")
+
+
+def test_others_are_served_while_a_scrape_looks_at_many_topics() -> None:
+    names = [f"scraped-{number}" for number in range(500)]
+
+    def health(families: bytes) -> int:
+        return sum(map(int, re.findall(rb'requests_total\{route="GET /v0/health",[^}]*\} (\d+)', families)))
+
+    with daemon_process(launcher=THIN) as daemon, daemon.wire() as scraper, daemon.wire() as other:
+        daemon.ask(post("/v0/write", {"topics": {name: {"records": [{"data": name}]} for name in names}}))
+        before = health(daemon.ask(request("GET", "/v0/metrics")).body)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        scraper.send(request("GET", "/v0/metrics"))
+        other.send(request("GET", "/v0/health"))
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert other.answer().status == 200
+        page = scraper.answer().body
+    assert health(page) == before + 1, "what was asked for later was answered while its topics were looked at"
+    assert all(page.count(f'{{topic="{name}"}}'.encode()) == 3 for name in names)

@@ -15,7 +15,6 @@ import pytest
 from engine.fs import Fs
 from tests.daemon.kit import DaemonProcess, daemon_process, post, request
 from topics_daemon.readers import TAKEN_WITHIN_S, TAKING_BYTES_MAX, TURN, Asking, Readers
-from topics_daemon.routes.diff import TOPICS_AT_ONCE
 
 READERS = 24
 RECORD = "x" * 1_000_000
@@ -88,32 +87,6 @@ def test_large_answers_of_long_polls_take_turns_too(daemon: DaemonProcess) -> No
         told = answered(lone.answer().body, "long poll") - before
         assert told < READERS // 2, "they were answered in the tick of the write"
         assert {len(poll.answer().body) // 1_000_000 for poll in polls} == {5}
-    daemon.is_well()
-
-
-def test_many_topics_are_read_some_at_a_time(daemon: DaemonProcess) -> None:
-    names = [f"many-{number}" for number in range(8 * TOPICS_AT_ONCE)]
-    daemon.ask(post("/v0/write", {"topics": {name: {"records": [{"data": name}]} for name in names[:-1]}}))
-    ask = post("/v0/diff", {"topics": {name: {} for name in names}})
-    with ExitStack() as stack:
-        readers = [stack.enter_context(daemon.wire()) for _ in range(READERS)]
-        lone = stack.enter_context(daemon.wire())
-        before = answered(daemon.ask(request("GET", "/v0/metrics")).body, MANY)
-        with paused(daemon):
-            for reader in readers:
-                reader.send(ask)
-            lone.send(request("GET", "/v0/metrics"))
-        seen = lone.answer().body
-        told = answered(seen, MANY) - before
-        assert told < READERS // 2, "it waited for all of them"
-        for reader in readers:
-            parts = reader.answer().json["topics"]
-            assert list(parts) == names
-            assert [part["records"][0]["data"] for part in parts.values() if "records" in part] == names[:-1]
-            assert parts[names[-1]]["error"]["code"] == "topic_not_found"
-    assert answered(daemon.ask(request("GET", "/v0/metrics")).body, MANY) - before == READERS, (
-        "none of them is a long poll"
-    )
     daemon.is_well()
 
 

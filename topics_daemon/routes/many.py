@@ -25,11 +25,11 @@ from engine.types import AppendResult
 from topics_daemon.answers import error_shown, respond, warnings_tail
 from topics_daemon.decode import Write, check_key, check_names, decode_write
 from topics_daemon.decode_many import take_apart
-from topics_daemon.exchange import Exchange
 from topics_daemon.head import Head
 from topics_daemon.keys import Scope
 from topics_daemon.routes.write import DISK_TIMES, check_config, result_members
 from topics_daemon.shares import ALONE_BYTES_MAX
+from topics_daemon.stepping import Stepping
 
 if TYPE_CHECKING:
     from topics_daemon.answers import Repeated
@@ -47,35 +47,19 @@ _NOTHING: Final = Write(Batch([]))
 """Stands for a write that could not be decoded."""
 
 
-class ManyExchange(Exchange):
+class ManyExchange(Stepping):
     """A write to several topics on its way."""
 
-    __slots__ = ("_daemon", "_done_bytes", "_left", "_steps", "_waits", "answers", "in_line", "warnings")
+    __slots__ = ("_daemon", "_done_bytes", "_left", "answers", "warnings")
 
     def __init__(self, daemon: Daemon, connection: Requester, head: Head, body: bytes, started_ns: int) -> None:
-        super().__init__(connection, head, started_ns)
+        super().__init__(connection, head, started_ns, self._run(body))
         self.warnings: list[str] = []
         self.answers: dict[str, tuple[Write, Ticket[AppendResult]]] = {}
-        self.in_line = False
         self._daemon = daemon
         self._done_bytes = 0
         self._left = 0
         """Topics that are not answered yet."""
-        self._waits = False
-        """Whether it goes on when they are."""
-        self._steps = self._run(body)
-
-    def go_on(self) -> None:
-        """Go on as far as the time of this slice lasts."""
-        self._waits = False
-        try:
-            for _ in self._steps:
-                if self._waits or self._daemon.shares.comes_later(self):
-                    return
-        except TopicsError as error:
-            self.fail(error)
-        except Exception as error:  # noqa: BLE001  # a bug costs one answer, not the daemon
-            self.fail(self._daemon.internal_error(error))
 
     def _run(self, body: bytes) -> Iterator[None]:
         """All of it; others may come first at each `yield`."""
