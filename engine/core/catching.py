@@ -61,10 +61,12 @@ class Chain:
 class CatchUp(ReadJob):
     """What a request waits for whose answer would lack copies: its ticket, not a read."""
 
-    __slots__ = ("chains", "ticket")
+    __slots__ = ("chains", "ticket", "tried")
 
-    def __init__(self, chains: list[Chain]) -> None:
+    def __init__(self, chains: list[Chain], tried: bool) -> None:
         self.chains = chains
+        self.tried = tried
+        """Whether passes were made since: before that it is not known what is blocked."""
         self.ticket: Ticket[bool] = Ticket()
         self.asked: list[tuple[Segment, int, int]] = []
 
@@ -94,10 +96,11 @@ class Catching:
         chains = [chain for chain in chains if not chain.has_caught_up(tried=False)]
         if not chains:
             return
+        tried = not core.forwarding.halted
         core.forwarding.hurry([level for chain in chains for level in chain.levels])
-        chains = [chain for chain in chains if not chain.has_caught_up()]
+        chains = [chain for chain in chains if not chain.has_caught_up(tried=tried)]
         if chains:
-            job = CatchUp(chains)
+            job = CatchUp(chains, tried)
             self.waiting.append(job)
             raise Behind(job)
 
@@ -109,7 +112,15 @@ class Catching:
         for job in waiting:
             if job.ticket.done:
                 continue
-            if all(chain.has_caught_up() for chain in job.chains):
+            job.tried = job.tried or self._were_tried(job)
+            if all(chain.has_caught_up(tried=job.tried) for chain in job.chains):
                 job.ticket.complete(True)
             else:
                 self.waiting.append(job)
+
+    def _were_tried(self, job: CatchUp) -> bool:
+        """Whether the sources that a job waits for have had their passes since these were halted."""
+        core = self._core
+        slots = [core.catalog.by_id.get(source) for chain in job.chains for source, _ in chain.levels]
+        in_line = [slot for slot in slots if slot is not None and slot.outlets is not None and slot.outlets.queued]
+        return not (core.forwarding.halted or in_line)

@@ -89,6 +89,11 @@ class Forwarding:
         return bool(self.line) and not self.forwards.held and not self._is_full()
 
     @property
+    def halted(self) -> bool:
+        """Whether no pass may begin, also where somebody waits for it."""
+        return self.forwards.held or self._core.closing or self._is_full()
+
+    @property
     def busy(self) -> bool:
         """Whether it is going to get on without anything else happening."""
         return self.ready or bool(self.lacking)
@@ -118,7 +123,7 @@ class Forwarding:
     def hurry(self, levels: Iterable[tuple[int, int]]) -> None:
         """Make the passes that somebody waits for, for one slice: from a source into a dest, the furthest first."""
         core = self._core
-        if self.forwards.held or core.closing or self._is_full():
+        if self.halted:
             return
         until = core.commit.clock.boot_ns() + SLICE_NS
         for source, dest in levels:

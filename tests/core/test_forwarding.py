@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.commands import Batch
+from engine.commands import Batch, DeleteSelector
 from engine.core import forwarding
 from engine.core.catching import Behind
 from engine.formats.forward import Group, encode_forward_head
@@ -237,6 +237,27 @@ def test_who_asks_while_passes_are_held_waits_for_them() -> None:
     hand.core.catching.look()
     assert [ticket.done, routers[1].cursor] == [True, 1]
     assert routers[1].cursor == 1
+
+
+def test_what_was_full_when_passes_were_halted_is_waited_for_until_it_was_tried() -> None:
+    hand, _ = fan(1)
+    hand.create("full", cap_records=1, discard=Discard.REJECT)
+    hand.take(hand.core.routers.put("rf", "source", "full", RouterSpec()))
+    hand.write("source", 1, 2, 3)
+    route(hand)
+    assert hand.core.routers.get("rf").blocked == "topic_full"
+    hand.core.forwarding.forwards.held = True
+    hand.take(hand.core.delete("full", DeleteSelector(before_seq=2)))
+    with pytest.raises(Behind) as behind:
+        hand.core.catching.check(["full"])
+    ticket = behind.value.job.ticket
+    hand.core.catching.look()
+    hand.core.forwarding.forwards.held = False
+    hand.core.catching.look()
+    assert [ticket.done] == [False], "it may take one more, but has not been asked"
+    route(hand)
+    hand.core.catching.look()
+    assert [ticket.done, *hand.read("full")] == [True, 2]
 
 
 def test_a_loss_goes_round_once_as_records_do() -> None:
