@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the one compiled part, which may be left out (docs/adr/0039-one-file-of-c.md).
+"""What pyproject.toml cannot say: the compiled parts, which may be left out (docs/adr/0039-one-file-of-c.md, and 0064).
 
 Without a compiler, or without Python's headers, topics installs all the same and is the same, only slower.
 """
@@ -8,11 +8,12 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "engine._scan",
-            ["engine/_scan.c"],
+            name,
+            [name.replace(".", "/") + ".c"],
             optional=True,
             py_limited_api=True,
             extra_compile_args=["-std=c11", "-O3"],
         )
+        for name in ("engine._scan", "topics_daemon._straight")
     ]
 )

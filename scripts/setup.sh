@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make $VENV (.venv) from the lock file: exact versions, checked against their hashes, and topics itself as an
-# editable install. Does nothing when neither the lock, pyproject.toml, engine/_scan.c nor this script changed since the
+# editable install. Does nothing when neither the lock, pyproject.toml, a file of C nor this script changed since the
 # last time. A C compiler is used where there is one, and not missed where there is none (docs/dependencies.md).
 # Needs a Python of at least 3.11, and a package index for what pip has not cached.
 #
@@ -12,7 +12,9 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 stamp=$venv/.installed
-wanted=$(cat requirements.lock pyproject.toml setup.py engine/_scan.c engine/version.py scripts/setup.sh | cksum)" $(pwd)"
+compiled="engine/_scan.c topics_daemon/_straight.c"
+# shellcheck disable=SC2086
+wanted=$(cat requirements.lock pyproject.toml setup.py $compiled engine/version.py scripts/setup.sh | cksum)" $(pwd)"
 
 extras() {
     case ${1:-} in

@@ -103,6 +103,10 @@ class Outlet(Protocol):
         """Whether what is written now reaches nobody."""
         ...
 
+    def get_write_buffer_size(self) -> int:
+        """What waits to be sent, and has to leave before anything that does not come this way."""
+        ...
+
 
 class Requester(Protocol):
     """Whoever asked: takes answers in the order of their requests, or one stream."""

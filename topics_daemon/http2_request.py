@@ -391,6 +391,8 @@ class Request:
         """Bytes that were written and are not sent."""
         return self.out_bytes
 
+    get_write_buffer_size = unsent
+
     def end(self) -> None:
         """End the stream once everything is sent."""
         if self.state is not State.CLOSED:

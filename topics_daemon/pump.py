@@ -24,6 +24,7 @@ from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached
 from engine.types import Page
 from topics_daemon.sse import data_lines, newest_payload, record_payload
+from topics_daemon.straight import AT_ONCE_MAX, give
 from topics_daemon.streams import Stream
 
 if TYPE_CHECKING:
@@ -484,10 +485,13 @@ class Pump:
         frame: Frame | None = None
         data = b""
         cursor = epoch = shape_id = 0
+        straight: list[Stream] = []
+        sockets: list[int] = []
         for stream in line:
             place = stream.steady
             outlet = stream.outlet
-            if outlet.is_closing():
+            is_straight = place is not None and stream.socket >= 0 and not outlet.get_write_buffer_size()
+            if not is_straight and outlet.is_closing():
                 # Its end comes later in this tick: the session's cursor must not pass what reaches nobody.
                 stream.gone()
             elif place is None:
@@ -498,6 +502,8 @@ class Pump:
             else:
                 try:
                     if place.cursor != cursor or stream.shape_id != shape_id or place.epoch != epoch:
+                        if sockets:
+                            give(self.daemon, straight, sockets, data, cursor)
                         frame = frames.live(stream.session, place)
                         cursor, epoch, shape_id = place.cursor, place.epoch, stream.shape_id
                         data = b"" if frame is None or frame.payload is None else stream.event(frame)
@@ -508,13 +514,21 @@ class Pump:
                         if data:
                             stream.wrote_s = now_s
                             given += frame.size
-                            outlet.write(data)
+                            if is_straight:
+                                straight.append(stream)
+                                sockets.append(stream.socket)
+                            else:
+                                outlet.write(data)
                 except Exception as error:  # noqa: BLE001  # as in `_serve`
                     self.daemon.internal_error(error)
                     stream.end(500, "internal")
             served += 1
+            if len(sockets) == AT_ONCE_MAX:
+                give(self.daemon, straight, sockets, data, cursor)
             if frames.bytes + given >= bytes_until or (not served & LOOK_MASK and time() > until):
                 break
+        if sockets:
+            give(self.daemon, straight, sockets, data, cursor)
         frames.bytes += given
         if served < len(line):
             # The others come at the next turn, before those that have had theirs.

@@ -12,7 +12,7 @@ topic that cannot be read now is told as an error, and looked at again after a w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from engine.errors import Code, Refused, TopicsError
 from engine.topic.history import NotCached, ReadJob
@@ -54,6 +54,7 @@ class Stream(OneWay):
         "ready",
         "session",
         "shape_id",
+        "socket",
         "steady",
         "wrote_s",
     )
@@ -64,6 +65,9 @@ class Stream(OneWay):
         self.shape_id = session.shape_id
         self.connection = connection
         self.outlet: Outlet = connection.transport
+        has_frames = self.outlet is cast(object, connection)
+        self.socket = -1 if has_frames else connection.descriptor()
+        """Where events may be written straight while nothing waits at the outlet; −1 where it has frames of its own."""
         self.ready: dict[str, None] = {}
         """Topics that may have something, in the order in which they are served."""
         self.steady: Place | None = None

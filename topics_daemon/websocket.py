@@ -301,6 +301,13 @@ class Socket:
         """Whether what is written now reaches nobody."""
         return self.connection.transport.is_closing()
 
+    def get_write_buffer_size(self) -> int:
+        """What waits to be sent, or stands for it; asked before a record is written past this."""
+        if self._out or self._waiting or self._closing_since or self._announced:
+            return 1
+        self.wrote_s = self.daemon.coarse_s
+        return self.connection.transport.get_write_buffer_size()
+
     def send_frames(self, frames: bytes, count: int) -> None:
         """Write messages that are framed already, behind those that wait for the end of the tick."""
         if self._out:

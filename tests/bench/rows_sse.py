@@ -160,11 +160,12 @@ def round_of(
     before = server.cpu_s()
     written = write(server, seconds, pace_of(len(urls)))
     time.sleep(0.2)
-    used = server.cpu_s() - before
+    used, resident = server.cpu_s() - before, server.resident_bytes()
     out, _ = process.communicate(timeout=seconds + 30)
     seen: dict[str, float] = json.loads(out)
     if seen["count"] != written * len(urls):
         raise BenchError(f"{written} records to {len(urls)} watchers, but {seen['count']:.0f} deliveries")
+    seen["resident_bytes"] = resident
     seen["cpu_us"] = max(0.0, used * 1e6 - written * write_us) / seen["count"]
     return seen
 
@@ -184,7 +185,8 @@ def run_all(watchers: list[int], plan: Plan) -> Iterator[Row]:
             for _ in range(plan.rounds):
                 mine.append(round_of(server, sessions(server, count), seconds, alone))
                 beside.append(round_of(floor, [f"/{n}" for n in range(count)], seconds, floor_alone))
-            kib = (server.resident_bytes() - before) / 1024 / count
+            # While those of the first round are there: sessions of all rounds stay until their time is over.
+            kib = (mine[0]["resident_bytes"] - before) / 1024 / count
             row = row_of(count, mine, beside, seconds, f"a write {alone:.0f} µs; resident + {kib:.1f} KiB a watcher")
             if count >= MANY:
                 row.goal += f"; ≤ {MEMORY_GOAL_KIB:.0f} KiB a watcher"

@@ -44,9 +44,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_what_was_compiled_and_is_as_good_without(installed: Path, tmp_path: Path) -> None:
     """With a compiler it is used; with none there is another wheel, without a question, and it does the same."""
-    ask = "from engine import scan; import engine.core, topics_daemon.daemon; print(scan.is_compiled())"
+    ask = (
+        "from engine import scan; from topics_daemon import straight; import engine.core, topics_daemon.daemon; "
+        "print(scan.is_compiled(), straight.is_built())"
+    )
     found = _run(installed / "bin/python3", "-c", ask)
-    assert (found.stdout, found.stderr) == ("True\n" if compiler() is None else "False\n", "")
+    assert (found.stdout, found.stderr) == ("True True\n" if compiler() is None else "False False\n", "")
     source = installed.parent / "source"
     build = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CC": "/bin/false"}
@@ -64,7 +67,7 @@ def test_the_wheel_holds_what_was_compiled_and_is_as_good_without(installed: Pat
     assert not list(tmp_path.rglob("*.so"))
     bare = {"PYTHONPATH": f"{tmp_path / 'there'}{os.pathsep}{sysconfig.get_path('purelib')}"}
     found = _run(sys.executable, "-S", "-c", ask, **bare)
-    assert (found.stdout, found.stderr) == ("False\n", "")
+    assert (found.stdout, found.stderr) == ("False False\n", "")
 
 
 def _run(program: Path | str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import ws
 from tests.daemon import socket_kit
 from tests.daemon.http2_kit import Client, frame
 from tests.daemon.kit import DaemonProcess, Events, daemon_process, halt, post, request, start, watch
@@ -356,3 +357,32 @@ def test_a_stop_ends_streams_with_an_event_whose_id_resumes(tmp_path_factory: py
         assert event[1]["error"] == "server_shutting_down"
         assert event[2]
         assert events.wire.closed()
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize("way", ["stream", "socket"])
+def test_what_goes_straight_into_a_socket_never_overtakes_what_waits(way: str, pure: str) -> None:
+    """A reader that takes a little at a time: there is room in its socket again and again while more waits behind."""
+    with daemon_process(environ={"TOPICS_PURE": pure}) as daemon, daemon.wire() as writer, socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.settimeout(10)
+        reader.connect(("127.0.0.1", daemon.port))
+        daemon.write("t", 0)
+        if way == "stream":
+            url = watch(daemon, {"t": {"tail": True}})
+            reader.sendall(request("GET", url, None, "Accept: text/event-stream"))
+        else:
+            reader.sendall(ws.handshake() + ws.frame('{"op":"subscribe","topic":"t","tail":true}'))
+        told = bytearray()
+        while b"caught-up" not in told and b"caught_up" not in told:
+            told += reader.recv(4096)
+        text = "x" * 50_000
+        for number in range(200):
+            writer.send(post("/v0/topics/t", {"records": [{"data": f"{number:03}{text}"}]}))
+            assert writer.answer("POST").status == 200
+            told += reader.recv(30_000)
+        while b'"199' + text.encode() not in told[-60_000:]:
+            told += reader.recv(1 << 20)
+        found = re.findall(rb'"data":"(\d{3})(x+)"', told)
+        assert [int(number) for number, _ in found] == list(range(200))
+        assert {len(data) for _, data in found} == {len(text)}

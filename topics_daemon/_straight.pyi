@@ -1,0 +1,3 @@
+"""What `_straight.c` exports; only `topics_daemon/straight.py` imports it, and it may be missing."""
+
+def write_all(sockets: list[int], data: bytes, /) -> list[tuple[int, int]]: ...
