@@ -305,7 +305,7 @@ class Socket:
         """What waits to be sent, or stands for it; asked before a record is written past this."""
         if self._out or self._waiting or self._closing_since or self._announced:
             return 1
-        self.wrote_s = self.daemon.coarse_s
+        self.wrote_s = self.daemon.loop.time()
         return self.connection.transport.get_write_buffer_size()
 
     def send_frames(self, frames: bytes, count: int) -> None:
