@@ -175,7 +175,7 @@ def records(core: Core) -> Seen:
     found: Seen = {}
     for name, slot in core.catalog.visible.items():
         topic = slot.topic
-        for first, last in topic.live_runs(topic.earliest_seq, topic.head):
+        for first, last in topic.live_runs(topic.at(core.now()).earliest_seq, topic.head):
             for seq in range(first, last + 1):
                 while True:
                     try:

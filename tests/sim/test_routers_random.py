@@ -18,6 +18,7 @@ from engine.commands import Batch, DeleteSelector
 from engine.core import Core, Ticket
 from engine.core.slot import Slot
 from engine.errors import TopicsError
+from engine.limits import EngineSettings
 from engine.routers.router import RouterSpec
 from engine.topic.history import NotCached
 from engine.types import ConfigChanges, Durability, Match
@@ -40,9 +41,12 @@ class KilledError(BaseException):
 class Wild:
     """A store whose clients do anything."""
 
+    names: str = NAMES
+    pauses: tuple[float, ...] = (0.5, 3, 30)
+
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.settings = msgspec.structs.replace(TINY, wal_shards=self.dice.choice((1, 2, 3)))
+        self.settings = self.draw()
         self.disk, self.clock = FakeDisk(), ManualClock()
         self.core = Core.open(self.disk, self.clock, self.settings)
         self.seen: dict[int, dict[int, bytes]] = {}
@@ -55,6 +59,10 @@ class Wild:
         self.value = 0
         self.steps_left = 0
         self.disk.on_step = self._step_of_the_disk
+
+    def draw(self) -> EngineSettings:
+        """What the store runs with."""
+        return msgspec.structs.replace(TINY, wal_shards=self.dice.choice((1, 2, 3)))
 
     def _step_of_the_disk(self, _disk: FakeDisk, _what: str) -> None:
         if self.steps_left:
@@ -83,7 +91,7 @@ class Wild:
             assert all(now[seq] == line for seq, line in before.items() if seq in now), "a record is another one"
             times = [stamped(now[seq])[0] for seq in sorted(now)]
             assert times == sorted(times)
-            assert there[number].topic.count == len(now)
+            assert there[number].topic.at(core.now()).count == len(now)
         self.seen = found
         self.hops = {(number, seq): self.hops_of(slot, seq) for number, slot in there.items() for seq in found[number]}
         before_routers, self.routers = self.routers, {}
@@ -95,11 +103,21 @@ class Wild:
         assert core.catalog.records_live == sum(topic.count for topic in topics)
         assert core.catalog.bytes_live == sum(topic.bytes for topic in topics)
 
-    def restart(self) -> None:
-        """The process is killed, and another one starts."""
-        self.steps_left = 0
+    def end(self, *, settled: bool) -> None:
+        """The process is killed; `settled`: while nothing moved."""
         self.disk = self.disk.killed()
         self.clock = self.clock.restart()
+
+    @staticmethod
+    def lost_by_itself(slot: Slot, lines: list[int], lost: list[int]) -> bool:
+        """Whether these records may be gone: copies that came since the last look may have taken the oldest out of a
+        topic with a cap."""
+        return not lost or (bool(slot.config.cap_records) and lost == lines[: len(lost)])
+
+    def restart(self, *, settled: bool = False) -> None:
+        """The process ends, and another one starts."""
+        self.steps_left = 0
+        self.end(settled=settled)
         tree, boot = self.disk.cached_tree(), self.disk.boot
         self.core = Core.open(self.disk, self.clock, self.settings)
         view = look(self.core, thorough=False)
@@ -110,8 +128,7 @@ class Wild:
             for number, lines in self.seen.items():
                 slot = there[number]
                 lost = [seq for seq in sorted(lines) if slot.topic.next_live(seq) != seq]
-                # Copies that came since the last look may have taken the oldest out of a topic with a cap.
-                assert lost == (sorted(lines)[: len(lost)] if slot.config.cap_records else []), "a record is lost"
+                assert self.lost_by_itself(slot, sorted(lines), lost), "a record is lost"
                 for seq in lines.keys() - set(lost):
                     assert self.hops_of(slot, seq) == self.hops[number, seq]
             assert self.routers.keys() <= self.core.catalog.routers.by_number.keys()
@@ -139,7 +156,7 @@ class Wild:
         return self.core.put_topic(name, ConfigChanges(durability=self.dice.choice(CLASSES)))
 
     def router(self, name: str) -> Ticket[Any]:
-        source = self.dice.choice([other for other in NAMES if other != name])
+        source = self.dice.choice([other for other in self.names if other != name])
         spec = RouterSpec(
             start=self.dice.choice(("now", "earliest")),
             preserve_tag=self.dice.random() < 0.7,
@@ -151,16 +168,19 @@ class Wild:
     def drop_router(self, name: str) -> Ticket[Any]:
         return self.core.routers.drop(self.dice.choice(sorted(self.core.catalog.routers.by_name) or [name]))
 
-    def command(self) -> None:
-        kinds: tuple[Callable[[str], Ticket[Any]], ...] = (
+    def kinds(self) -> tuple[Callable[[str], Ticket[Any]], ...]:
+        """What they may do, as often as they do it."""
+        return (
             *([self.write] * 8),
             *([self.delete, self.router, self.router, self.put] * 2),
             self.drop_router,
             self.core.drop_topic,
             lambda name: self.core.checkpoint(),
         )
+
+    def command(self) -> None:
         try:
-            self.open.append(self.dice.choice(kinds)(self.dice.choice(NAMES)))
+            self.open.append(self.dice.choice(self.kinds())(self.dice.choice(self.names)))
         except (TopicsError, NotCached):
             pass  # refused, or to be asked again once a segment is read: others come
 
@@ -172,12 +192,12 @@ class Wild:
                     self.steps_left = dice.randrange(1, 40)
                 self.command()
                 for _ in range(dice.choice((0, 1, 1, 3))):
-                    drive(self.core, self.disk, self.clock, dice.choice((0.5, 3, 30)), keep=dice.random() < 0.7)
+                    drive(self.core, self.disk, self.clock, dice.choice(self.pauses), keep=dice.random() < 0.7)
                     self.look()
                 if dice.random() < 0.06:
                     settle(self.core, self.disk, self.clock)
                     self.look()
-                    self.restart()
+                    self.restart(settled=True)
             except KilledError:
                 self.restart()
         self.disk.on_step = None
