@@ -79,9 +79,11 @@ class Board:
 
     @property
     def counts(self) -> str:
-        """How many jobs have ended, and how."""
+        """How many jobs have ended here, and how. A queue moves those that failed too often by itself, and says nothing
+        of it here: that none is dead is not ours to tell."""
+        dead = f", {self.dead} dead" if self.dead else ""
         lost = f", {self.lost} lost" if self.lost else ""
-        return f"{self.done} done, {self.failed} failed, {self.dead} dead{lost}"
+        return f"{self.done} done, {self.failed} failed{dead}{lost}"
 
     def draw(self, running: list[Running], state: str = "") -> None:
         """Draw the table, if it is time."""
