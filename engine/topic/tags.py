@@ -27,8 +27,8 @@ DENSE_STEP: Final = 1024
 ROWS_FEW: Final = 64
 """Up to so many rows are looked up one by one; of more, those in live runs are cut out."""
 COLLECTED_RECORDS: Final = 2048
-"""After so many records of hot blocks, whose tag sets one search makes for the next ones, it makes no more: to collect
-the tags of 10,000 takes 4 ms, to search them 0.1."""
+"""A search makes tag sets of hot blocks that it went through in vain, for the next ones; after so many records it makes
+no more: to collect the tags of 10,000 takes 4 ms, to search them 0.1."""
 
 
 def tagged_in(block: Block, start: int, stop: int, needle: Needle) -> Iterator[int]:
@@ -131,15 +131,17 @@ def _tagged(topic: Topic, first: int, last: int, needle: Needle, collected: int 
                 yield from _tagged_rows(topic, block, first, last, tail.cache.history.tag_rows(block, needle))
             continue
         tags = block.known_tags
-        if tags is None and not block.open and collected < COLLECTED_RECORDS:
-            tags = block.tags()
-            collected += block.count
         if tags is not None and not tags.may_hold(needle):
             continue
         tail.hot(block)
+        is_in_vain = tags is None and not block.open and collected < COLLECTED_RECORDS
         for start, stop in topic.live_runs(max(first, base), min(last, block.last_seq)):
             for index in tagged_in(block, start - base, stop - base + 1, needle):
                 yield base + index
+                is_in_vain = False
+        if is_in_vain:
+            block.tags()
+            collected += block.count
 
 
 def _tagged_rows(topic: Topic, block: Block, first: int, last: int, rows: array[int]) -> Iterator[int]:

@@ -248,3 +248,19 @@ def test_a_read_of_many_topics_lets_others_come_in_between(daemon: DaemonProcess
     heads = [parts[name]["head_seq"] for name in there]
     assert heads == [*[1] * (len(there) - 1), 2], "the last topic was written to before it was read"
     assert counted() == before + 1, "it is no long poll"
+
+
+def test_a_look_at_the_store_lets_others_come_in_between(daemon: DaemonProcess) -> None:
+    names = [next(NAMES) for _ in range(200)]
+    assert daemon.ask(many(*names)).status == 200
+    look = request("GET", "/v0/admin/store")
+    with daemon.wire() as looker, daemon.wire() as writer:
+        before = daemon.ask(look).json
+        os.kill(daemon.pid, signal.SIGSTOP)
+        looker.send(look)
+        writer.send(post(f"/v0/topics/{names[-1]}", ONE))
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert writer.answer().status == 200
+        shown = looker.answer().json
+    assert shown["records_live"] == before["records_live"] + 1, "it was written to while topics were looked at"
+    assert shown.keys() == before.keys()

@@ -13,11 +13,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from topics_daemon import body, readers, shares
 from topics_daemon.main import main
-from topics_daemon.routes import delete, many, write
+from topics_daemon.routes import admin, delete, many, write
 
 shares.SLICE_NS = shares.ALONE_SLICE_NS = 1  # type: ignore[misc]  # final, but for here
 many.AT_ONCE_BYTES = 1  # type: ignore[misc]  # as above
 readers.SLICE_S = -1.0  # type: ignore[misc]  # as above
+admin.STEP_BLOCKS = 1  # type: ignore[misc]  # as above
 delete.STEP_RECORDS = 3  # type: ignore[misc]  # as above
 write.LARGE_BYTES = body.WHOLE_BYTES_MIN = 1024  # type: ignore[misc]  # as above
 
