@@ -419,8 +419,9 @@ class Socket:
     def gone(self) -> None:
         """The connection is lost."""
         self._end()
-        # The protocol refers to itself, and would keep what came of a message until garbage is looked for.
-        self._protocol.reader.buffer.clear()
+        # It refers to itself by its parser, and would stay, with what came of a message, until garbage is looked for.
+        self._protocol.parser.close()
+        del self._protocol
 
     def _end(self) -> None:
         """Leave whoever serves and counts it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -69,6 +71,9 @@ class Subscription:
 
     def resume(self) -> None:
         self.paused = False
+
+    def stop(self) -> None:
+        """Follow nothing any more."""
 
 
 def reads(connection: Connection) -> bool:
@@ -236,3 +241,18 @@ def test_messages_are_the_same_however_their_bytes_come(
     ]
     assert b"".join(connection.written) == b"\x8a\x01p\x8a\x01q", "each ping has its pong"
     assert socket.daemon.buffered_bytes == 0
+
+
+def test_the_protocol_of_a_socket_that_is_gone_does_not_wait_for_the_collector(
+    opened: tuple[Socket, Connection, Subscription],
+) -> None:
+    """It takes 6 KiB, and what lived for long is looked through seldom."""
+    socket, _, _ = opened
+    kept = weakref.ref(socket._protocol)
+    gc.disable()
+    try:
+        socket.heard(frame("x" * 100)[:50])
+        socket.gone()
+        assert kept() is None
+    finally:
+        gc.enable()
