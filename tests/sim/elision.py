@@ -76,11 +76,11 @@ ARGUED: dict[str, str] = {
         "What is set aside in quarantine/ is evidence for people; no state depends on it. The sync keeps that evidence "
         "through a power failure right after the recovery."
     ),
-    "fs.py:write_new:fdatasync@8 < fs.py:replace_file:from@5 < tools/rebuild.py:_finish:from@7": (
+    "fs.py:write_new:fdatasync@8 < fs.py:replace_file:from@5 < tools/rebuild.py:_finish:from@13": (
         "A LOCK that does not check counts as a power failure, and that takes nothing of a new store, all of which is "
         "synced and whose log is empty."
     ),
-    "fs.py:replace_file:fsync_dir@7 < tools/rebuild.py:_finish:from@7": (
+    "fs.py:replace_file:fsync_dir@7 < tools/rebuild.py:_finish:from@13": (
         "LOCK lies in the root, which STORE syncs next; without LOCK see the line above."
     ),
     "fs.py:write_new:fdatasync@8 < tools/recover.py:put_report:from@6": (
