@@ -183,7 +183,7 @@ def _refused_places_not_told(patch: Patch) -> None:
 
 @_mutant("tool-recover-no-snapshot@1")
 def _deleted_a_second_time(patch: Patch) -> None:
-    """Rows of a tails file without a record count as live once the log deletes them again (found by this play)."""
+    """Rows without a record count as live once what is doubtful is taken out beside a hole (found by this play)."""
     old = patch.set(_Files, "_entry", None)
     patch.set(_Files, "_entry", lambda self, segment, deleted: old(self, segment, RangeSet()))
 

@@ -68,9 +68,10 @@ class LyingDisk:
 
 @cache
 def _store() -> Tree:
-    """A store with snapshots, segments, tails and deletes, one of which is in the log alone."""
+    """A store with snapshots, segments, tails and deletes, of which the last are in the log alone."""
     world = quiet_world(stop=True, settings=HISTORY).start()
     world.delete("plain", seqs=(12,))
+    world.delete("capped", seqs=(5,))
     world.append("synced", 1)
     return world.settle().stop().disk.cached_tree()
 
