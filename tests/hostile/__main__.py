@@ -2,7 +2,9 @@
 
 Its cases come in one order that is mixed, the same each time: whatever stretch of it is measured has some of each kind.
 It says `ATTACKING` when the first case has been sent, and at the end how many cases it has sent. The pace is bounded:
-what is measured beside it is the server, not how much of the machine a client in Python takes.
+what is measured beside it is the server, not how much of the machine a client in Python takes. It is the same all the
+time: each case waits for its answer in a thread, or those that get none would be followed by all that came late for it
+at once. And the pauses are of no fixed length, or whoever else has a fixed pace would meet a case each time, or never.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import select
 import socket
 import sys
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tests.daemon.socket_kit import handshake
 from tests.hostile.corpus import Case, corpus
 
 PACE_S = 0.005
-"""Between two cases: two hundred a second."""
+"""Between two cases, on the average: two hundred a second."""
 ANSWER_S = 0.25
 """How long a case listens for its answer: most have it at once, some are never to get one."""
+AT_ONCE_MAX = 64
 
 
 def attack(port: int, case: Case) -> None:
@@ -40,17 +45,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
     options = parser.parse_args()
-    cases = corpus()
-    random.Random(0).shuffle(cases)
+    cases, chance = corpus(), random.Random(0)
+    chance.shuffle(cases)
     due, sent = time.monotonic(), 0
-    for case in itertools.cycle(cases):
-        attack(options.port, case)
-        sent += 1
-        if sent == 1:
-            print("ATTACKING", flush=True)
-        due = max(due + PACE_S, time.monotonic() - 1)
-        if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-            break
+    under_way: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+        for case in itertools.cycle(cases):
+            under_way.append(threads.submit(attack, options.port, case))
+            while under_way and (len(under_way) > AT_ONCE_MAX or under_way[0].done()):
+                under_way.popleft().result()
+            sent += 1
+            if sent == 1:
+                print("ATTACKING", flush=True)
+            due = max(due + PACE_S * chance.uniform(0.5, 1.5), time.monotonic())
+            if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+                break
     print(sent, flush=True)
 
 
