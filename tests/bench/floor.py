@@ -10,6 +10,11 @@ one packet, as the daemon does too.
                                                                  a POST's body is passed on to every stream
     python -m tests.bench.floor --answer-bytes 180 --sync DIR    the floor of durable writes: an answer waits until a
                                                                  block there is synced, one for all who wait
+    python -m tests.bench.floor --answer-bytes 180 --crowd LIVE OTHER…
+                                                                 the floor of those who stay beside others that come
+                                                                 and go: writes to these topics are answered, those to
+                                                                 LIVE passed on to every stream, and who asks for
+                                                                 anything else has the same answer, and is closed
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -25,6 +31,9 @@ from typing import ClassVar, cast
 
 import uvloop
 
+_METHOD = b"POST "
+_STREAM = re.compile(rb"GET /[0-9]+ ")
+"""Where the bench's watchers find their streams."""
 SYNCED_BLOCK = bytes(4096)
 SYNCED_BLOCKS = 8192
 
@@ -149,6 +158,30 @@ class FanOut(asyncio.Protocol):
         self._transport.write(self._answer)
 
 
+class Crowd(FanOut):
+    """One connection of a crowd: of a watcher, of somebody who writes and stays, or of somebody who comes and goes."""
+
+    def __init__(self, answer: bytes, topics: list[str]) -> None:
+        super().__init__(answer)
+        live, *others = (f"POST /v0/topics/{topic}".encode() for topic in topics)
+        self._live, self._others = live, tuple(others)
+        self._counts = False
+        self._last = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Answer each request of those who stay, and only the first of all others."""
+        assert self._transport is not None
+        if self._counts or data.startswith(self._others):
+            self._counts = True
+            seen, self._last = self._last + data, data[-len(_METHOD) + 1 :]
+            self._transport.write(self._answer * seen.count(_METHOD))
+        elif data.startswith(self._live) or _STREAM.match(data):
+            super().data_received(data)
+        else:
+            self._transport.write(self._answer)
+            self._transport.close()
+
+
 def request_length(data: bytes) -> int:
     """How long the request is that begins with `data`, which holds at least its head."""
     end = data.index(b"\r\n\r\n") + 4
@@ -163,10 +196,10 @@ def _unconnected(_data: bytes) -> None:
 def answer_of(size: int) -> bytes:
     """An HTTP answer whose body has `size` bytes."""
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
-    return head.encode() + b"x" * size
+    return head.encode() + b"x" * (size - 1) + b"}"
 
 
-async def serve(answer_bytes: int, is_fan_out: bool, sync: Path | None) -> None:
+async def serve(answer_bytes: int, is_fan_out: bool, sync: Path | None, crowd: list[str]) -> None:
     """Listen on a free port of the loopback until the process is stopped."""
     loop = asyncio.get_running_loop()
     answer = answer_of(answer_bytes)
@@ -175,6 +208,8 @@ async def serve(answer_bytes: int, is_fan_out: bool, sync: Path | None) -> None:
     def connection() -> asyncio.Protocol:
         if syncs is not None:
             return Synced(answer, syncs)
+        if crowd:
+            return Crowd(answer, crowd)
         return FanOut(answer) if is_fan_out else Floor(answer)
 
     server = await loop.create_server(connection, "127.0.0.1", 0)
@@ -189,8 +224,9 @@ def main() -> None:
     parser.add_argument("--answer-bytes", type=int, required=True)
     parser.add_argument("--fan-out", action="store_true")
     parser.add_argument("--sync", type=Path)
+    parser.add_argument("--crowd", nargs="+", default=[])
     options = parser.parse_args()
-    uvloop.run(serve(options.answer_bytes, options.fan_out, options.sync))
+    uvloop.run(serve(options.answer_bytes, options.fan_out, options.sync, options.crowd))
 
 
 if __name__ == "__main__":

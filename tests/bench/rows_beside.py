@@ -8,6 +8,9 @@ Each round is measured without the trouble, with the same trouble at another dae
 Whoever takes a processor from everybody makes everybody's p99 worse, whichever daemon is asked: that is what the second
 window shows, and what is ours is the third over the second. (For a cold tier that hangs there is no elsewhere: its
 readers wait, and take nothing.) The row is the median of those ratios; the note has all three.
+
+Who comes and goes is accepted, heard, answered and closed by the loop that serves the others, whatever it is told. The
+floor of that is measured in the same way: a server that answers a constant and closes (docs/adr/0049).
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.bench import rows_sse, servers
 from tests.bench.figures import Row, Spread, by_chance
@@ -30,6 +34,8 @@ from tests.bench.servers import BenchError, Server
 from tests.bench.steady import TOPIC, WRITES_PER_S, steady_writes
 from tests.hanging import launcher
 
+LONE_TOPIC = "beside"
+WATCHERS = 10
 COLD_READERS = 8
 STALLED = 1000
 STALL_S = 5.0
@@ -44,14 +50,15 @@ Seen = tuple[float, float]
 """The two p99s of a window."""
 
 
-def others(server: Server, seconds: float) -> Seen:
-    """The p99s that single writes and live delivery to ten watchers have now, in µs."""
+def others(server: Server, seconds: float, streams: Sequence[str] = ()) -> Seen:
+    """The p99s that single writes and live delivery to ten watchers have now, in µs. A floor has no sessions, only
+    `streams`."""
     latencies: list[float] = []
     done = threading.Event()
 
     def write() -> None:
         client = Client(server.port)
-        request = post("/v0/topics/beside", {"records": [{"data": payload(100)}]})
+        request = post(f"/v0/topics/{LONE_TOPIC}", {"records": [{"data": payload(100)}]})
         while not done.is_set():
             latencies.append(client.ask(request))
             time.sleep(0.002)
@@ -59,7 +66,8 @@ def others(server: Server, seconds: float) -> Seen:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        seen = rows_sse.round_of(server, rows_sse.sessions(server, 10), seconds, 0.0)
+        urls = list(streams) or rows_sse.sessions(server, WATCHERS)
+        seen = rows_sse.round_of(server, urls, seconds, 0.0)
     finally:
         done.set()
         thread.join()
@@ -135,9 +143,18 @@ def hostile_client(server: Server) -> AbstractContextManager[None]:
 
 def run_hostile(plan: Plan) -> Iterator[Row]:
     """A client that means harm."""
-    with servers.topicsd(plan.where) as server, servers.topicsd(plan.where) as other:
+    crowd = (rows_sse.TOPIC, TOPIC, LONE_TOPIC)
+    with (
+        servers.topicsd(plan.where) as server,
+        servers.topicsd(plan.where) as other,
+        servers.floor(180, crowd=crowd) as floor,
+        servers.floor(180, crowd=crowd) as other_floor,
+    ):
         ask_json(server, "PUT", f"/v0/topics/{TOPIC}", {})
-        yield from _rounds("hostile client beside", server, hostile_client, plan, partial(hostile_client, other))
+        beneath = Pair(floor, partial(hostile_client, other_floor))
+        yield from _rounds(
+            "hostile client beside", server, hostile_client, plan, partial(hostile_client, other), beneath
+        )
 
 
 def run_cold_hanging(records: int, plan: Plan) -> Iterator[Row]:
@@ -177,32 +194,45 @@ def run_stalled(plan: Plan) -> Iterator[Row]:
         yield from _rounds(f"{STALLED:,} stalled watchers", server, stalled_watchers, plan, elsewhere)
 
 
+class Pair(NamedTuple):
+    """A floor, and the same trouble at another one."""
+
+    floor: Server
+    control: Callable[[], AbstractContextManager[None]]
+
+
 def _rounds(
     name: str,
     server: Server,
     trouble: Trouble,
     plan: Plan,
     control: Callable[[], AbstractContextManager[None]] | None = None,
+    beneath: Pair | None = None,
 ) -> Iterator[Row]:
     """The rows of one trouble; `control` is the same trouble elsewhere."""
     ask_json(server, "PUT", f"/v0/topics/{rows_sse.TOPIC}", {"durability": "disk"})
     quiet: list[Seen] = []
     elsewhere: list[Seen] = []
     troubled: list[Seen] = []
+    floors: list[Seen] = []
     seconds = max(SECONDS_MIN, float(plan.seconds))
     with steady_writes(server):
         others(server, 2.0)  # warms up
-        for _ in range(plan.rounds):
+    for _ in range(plan.rounds):
+        with steady_writes(server):
             quiet.append(others(server, seconds))
             if control is not None:
                 with control():
                     elsewhere.append(others(server, seconds))
             with trouble(server):
                 troubled.append(others(server, seconds))
+        if beneath is not None:
+            floors.append(_beneath(beneath, trouble, seconds))
     against, than = (elsewhere, "the same elsewhere") if control is not None else (quiet, "without")
     for at, what in enumerate(("write", "live delivery")):
         pairs = [one[at] / two[at] for one, two in zip(troubled, against, strict=True)]
         ratios = Spread.of(pairs)
+        floor = Spread.of([ratio[at] for ratio in floors]) if floors else None
         shown = [f"here {_p99s(troubled, at)}"]
         if control is not None:
             shown.append(f"elsewhere {_p99s(elsewhere, at)}")
@@ -211,7 +241,20 @@ def _rounds(
         overall = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
         if control is not None:
             note += f"; here / without {overall.show()}"
-        yield Row(f"{name}: {what} p99 / {than}", "ratio", ratios, f"≤ {GOAL}", ratios.median <= GOAL, note=note)
+        goal = f"≤ {GOAL}" if floor is None else f"≤ {GOAL}, or as the floor"
+        met = ratios.median <= max(GOAL, floor.median if floor is not None else 0.0)
+        yield Row(f"{name}: {what} p99 / {than}", "ratio", ratios, goal, met, floor=floor, note=note)
+
+
+def _beneath(pair: Pair, trouble: Trouble, seconds: float) -> Seen:
+    """The ratios of a floor: its p99s with the trouble over those with the same elsewhere."""
+    streams = [f"/{number}" for number in range(WATCHERS)]
+    with steady_writes(pair.floor):
+        with pair.control():
+            elsewhere = others(pair.floor, seconds, streams)
+        with trouble(pair.floor):
+            here = others(pair.floor, seconds, streams)
+    return here[0] / elsewhere[0], here[1] / elsewhere[1]
 
 
 def _p99s(windows: list[Seen], at: int) -> str:

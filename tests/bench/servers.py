@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -175,11 +175,15 @@ def topicsd(where: Path, samples: Path | None = None) -> Iterator[Server]:
 
 
 @contextmanager
-def floor(answer_bytes: int, *, is_fan_out: bool = False, sync: Path | None = None) -> Iterator[Server]:
-    """The floor server for answers of this size, or the one of live delivery, or of writes that are synced there."""
+def floor(
+    answer_bytes: int, *, is_fan_out: bool = False, sync: Path | None = None, crowd: Sequence[str] = ()
+) -> Iterator[Server]:
+    """The floor server for answers of this size, or the one of live delivery, of writes that are synced there, or of
+    those who write to the topics of `crowd` beside others that come and go."""
     command = [sys.executable, "-m", "tests.bench.floor", "--answer-bytes", str(answer_bytes)]
     command += ["--fan-out"] if is_fan_out else []
     command += ["--sync", str(sync)] if sync is not None else []
+    command += ["--crowd", *crowd] if crowd else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     line = process.stdout.readline().split()
