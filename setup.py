@@ -14,6 +14,6 @@ setup(
             py_limited_api=True,
             extra_compile_args=["-std=c11", "-O3"],
         )
-        for name in ("engine._scan", "topics_daemon._straight")
+        for name in ("engine._scan", "engine._checks", "topics_daemon._straight")
     ]
 )

@@ -7,6 +7,7 @@ daemon is told to do without (`TOPICS_PURE=1`), nothing is theirs.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +18,13 @@ except ImportError:
 else:
     # What was compiled from an older source is as good as nothing, until it is compiled again.
     _built = found if all(hasattr(found, name) for name in ("write", "lines", "member", "render")) else None
+
+try:
+    from engine import _checks
+except ImportError:
+    _hashing: Any = None
+else:
+    _hashing = _checks
 
 Texts: TypeAlias = list[str | None] | None
 Metas: TypeAlias = list[bytes | None] | None
@@ -44,14 +52,19 @@ member: Callable[[bytes, int, int], Member | None] = _not_mine
 render: Callable[[list[bytes], Texts, Texts, Metas, int, int], Parts | None] = _not_mine
 """Datas, tags, nodes, metas, the first seq, and the ts, as fragments."""
 
+checks: Callable[[bytes | bytearray | memoryview, array[int]], bytes | None] = _not_mine
+"""Data and its strides: the lower half of the XXH3-64 of each fragment, 32 bits each (docs/adr/0066). Others may run
+meanwhile."""
+
 
 def choose(*, compiled: bool) -> None:
     """Use what is compiled, if it is there, or do without; for the whole process, before it begins to serve."""
-    global write, lines, member, render
+    global write, lines, member, render, checks
     if compiled and _built is not None:
         write, lines, member, render = _built.write, _built.lines, _built.member, _built.render
     else:
         write = lines = member = render = _not_mine
+    checks = _hashing.checks if compiled and _hashing is not None else _not_mine
 
 
 def use(built: Any) -> None:

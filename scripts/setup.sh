@@ -12,7 +12,7 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 stamp=$venv/.installed
-compiled="engine/_scan.c topics_daemon/_straight.c"
+compiled="engine/_scan.c engine/_checks.c topics_daemon/_straight.c"
 # shellcheck disable=SC2086
 wanted=$(cat requirements.lock pyproject.toml setup.py $compiled engine/version.py scripts/setup.sh | cksum)" $(pwd)"
 

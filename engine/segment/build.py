@@ -4,7 +4,7 @@ What lives in memory or comes out of older files is given as `Run`s: fragments a
 never rendered again, and hardly ever copied: the data of a segment is the list of the buffers that it was given.
 
 This runs in a thread beside the loop, so it goes in stretches: C code that works through many records at once holds the
-interpreter's lock all that time.
+interpreter's lock all that time, unless it is ours (`scan.checks`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from engine import scan
 from engine.formats.segment import (
     DATA_LEN_MAX,
     FLAG_METAS,
@@ -237,6 +238,10 @@ class _Growing:
                 part.extend(lens)
             elif part is not None:
                 part.frombytes(bytes(4 * count))
+        checks = scan.checks(run.data, run.strides)
+        if checks is not None:
+            self.checks.frombytes(checks)
+            return
         for hashes in _hashes(run):
             self.checks.frombytes(memoryview(hashes).cast("B").cast("I")[0::2].tobytes())
 
