@@ -1,4 +1,4 @@
-"""The one seam to what is compiled (`_scan.c`), and what stands for it where it is not there (docs/adr/0039).
+"""The one seam to what is compiled (`_scan.c`, `_checks.c`), and what stands for it where it is not (docs/adr/0039).
 
 Each function gives exactly what the Python that calls it would make, or None: "not mine", and Python decides. Where
 there was no compiler when topics was installed, on a platform that is not the one it was compiled for, or where the

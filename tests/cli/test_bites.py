@@ -199,7 +199,7 @@ BITES = [
     # -- signals and restarts --------------------------------------------------------------------------------------
     Bite("Ctrl-C in the middle of a pipe leaves no half line",
          "seq 200000 | sed 's/$/ end/' | topics write $T -q >/dev/null; "
-         "timeout -s INT 2 topics tail $T --from 0 2>e | (sleep 4; cat) >o; echo ${PIPESTATUS[0]}; grep -vc ' end$' o; "
+         "timeout -s INT 4 topics tail $T --from 0 2>e | (sleep 6; cat) >o; echo ${PIPESTATUS[0]}; grep -vc ' end$' o; "
          "test $(wc -l <o) -lt 200000 && echo cut; n=$(sed 's/.*--from //' e); test $n -le $(wc -l <o) && echo true",
          "124\n0\ncut\ntrue\n"),
     Bite("a signal while the reader is stuck moves no cursor beyond what was written",

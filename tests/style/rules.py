@@ -30,6 +30,7 @@ VOCABULARY: Final = (
     "version",
     "scan",
     "_scan",
+    "_checks",
 )
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"vocabulary"}),
