@@ -94,6 +94,10 @@ class _Sync:
     ran: bool = False
 
 
+def unprobed(_world: World, _what: str) -> None:
+    """Nobody looks at crashes."""
+
+
 class World:
     """A store, its process and its clients."""
 
@@ -117,7 +121,7 @@ class World:
         self.limits = limits if limits is not None else Limits()
         self.monitor = OrderMonitor(self.disk)
         self.monitor.alive = self._marks_alive
-        self.probe: Callable[[World, str], None] = lambda world, what: None
+        self.probe: Callable[[World, str], None] = unprobed
         self.watched = True
         """Whether crashes are looked at now."""
         self.crash = Crash.NONE
