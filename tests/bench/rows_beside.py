@@ -9,8 +9,9 @@ Whoever takes a processor from everybody makes everybody's p99 worse, whichever 
 window shows, and what is ours is the third over the second. (For a cold tier that hangs there is no elsewhere: its
 readers wait, and take nothing.) The row is the median of those ratios; the note has all three.
 
-Who comes and goes is accepted, heard, answered and closed by the loop that serves the others, whatever it is told. The
-floor of that is measured in the same way: a server that answers a constant and closes (docs/adr/0049).
+Who comes and goes is accepted, heard, answered and closed by the loop that serves the others, whatever it is told. What
+that costs at least is shown beside it: a floor that answers a constant and closes, measured in the same way
+(docs/adr/0049).
 """
 
 from __future__ import annotations
@@ -241,9 +242,8 @@ def _rounds(
         overall = Spread.of([one[at] / two[at] for one, two in zip(troubled, quiet, strict=True)])
         if control is not None:
             note += f"; here / without {overall.show()}"
-        goal = f"≤ {GOAL}" if floor is None else f"≤ {GOAL}, or as the floor"
-        met = ratios.median <= max(GOAL, floor.median if floor is not None else 0.0)
-        yield Row(f"{name}: {what} p99 / {than}", "ratio", ratios, goal, met, floor=floor, note=note)
+        row = f"{name}: {what} p99 / {than}"
+        yield Row(row, "ratio", ratios, f"≤ {GOAL}", ratios.median <= GOAL, floor=floor, note=note)
 
 
 def _beneath(pair: Pair, trouble: Trouble, seconds: float) -> Seen:
