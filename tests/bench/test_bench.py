@@ -42,6 +42,38 @@ def test_the_floor_answers_every_request_once_however_packets_are_cut(syncs: boo
             sock.recv(1)
 
 
+def _heard(sock: socket.socket, end: bytes) -> bytes:
+    """What comes until these bytes do."""
+    seen = b""
+    while not seen.endswith(end):
+        data = sock.recv(65536)
+        assert data, f"closed after {seen[-100:]!r}"
+        seen += data
+    return seen
+
+
+def test_in_a_crowd_those_who_stay_are_answered_and_the_others_once() -> None:
+    answer = answer_of(30)
+    write = b"POST /v0/topics/%s?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"
+    with servers.floor(30, crowd=("live", "steady")) as floor:
+        staying, watcher, writer, other = (
+            socket.create_connection(("127.0.0.1", floor.port), timeout=5) for _ in range(4)
+        )
+        with staying, watcher, writer, other:
+            requests = write % b"steady" * 3
+            for part in (requests[: len(requests) // 3 + 2], requests[len(requests) // 3 + 2 :]):
+                staying.sendall(part)
+            assert _heard(staying, answer * 3) == answer * 3
+            watcher.sendall(b"GET /7 HTTP/1.1\r\nHost: h\r\n\r\n")
+            _heard(watcher, b"caught-up\n\n")
+            writer.sendall(write % b"live")
+            assert _heard(writer, answer) == answer
+            assert b"data: hello" in _heard(watcher, b"\n\n")
+            other.sendall(b"GET /v0/watch/7 HTTP/1.1\r\n" + requests)
+            assert _heard(other, answer) == answer
+            assert other.recv(1) == b"", "who comes and goes is closed"
+
+
 def test_a_pump_counts_what_the_server_answered() -> None:
     with servers.floor(30) as floor:
         turn = pump_turn(floor, REQUEST, 2, 0.2)
