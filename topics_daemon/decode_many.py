@@ -47,7 +47,7 @@ def take_apart(
         name, first, end, at, more = found
         into[name] = body[first:end]
         if len(into) > TOPICS_PER_WRITE_MAX:
-            raise _wrong_count()
+            raise wrong_count(TOPICS_PER_WRITE_MAX)
         yield end - first
         if not more:
             assert begin is not None, "there was a member"
@@ -74,8 +74,9 @@ def _others(body: bytes, limits: Limits, warnings: list[str]) -> ManyIn | None:
     return read
 
 
-def _wrong_count() -> Refused:
-    return invalid(f"topics must hold 1 to {TOPICS_PER_WRITE_MAX} topics", "topics")
+def wrong_count(most: int) -> Refused:
+    """The 400 of a body that is about no topic, or about more than it may be."""
+    return invalid(f"topics must hold 1 to {most} topics", "topics")
 
 
 def _depth(limits: Limits) -> int:
@@ -90,7 +91,7 @@ def decode_many(body: bytes, limits: Limits, warnings: list[str]) -> tuple[dict[
     except UnicodeDecodeError as error:
         raise invalid("names of topics and node must not hold lone surrogates", "topics") from error
     if not 1 <= len(read.topics) <= TOPICS_PER_WRITE_MAX:
-        raise _wrong_count()
+        raise wrong_count(TOPICS_PER_WRITE_MAX)
     if b"\\u" not in body:
         return {name: bytes(raw) for name, raw in read.topics.items()}, read.node
     return {name: show_hidden(bytes(raw)) for name, raw in read.topics.items()}, read.node

@@ -13,6 +13,7 @@ from engine.errors import invalid
 from engine.limits import PAGE_BYTES_DEFAULT, PAGE_RECORDS_DEFAULT, Limits
 from engine.types import U64_MAX, ConfigChanges, Match, PageRequest, parse_match
 from topics_daemon.auth import Caller
+from topics_daemon.decode_many import wrong_count
 from topics_daemon.unknown import has_more
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -139,13 +140,13 @@ def match_of(value: object, limits: Limits, field: str = "match") -> Match | Non
 def check_topics(body: bytes, most: int) -> None:
     """Raise the 400 of a body whose `topics` are more than there may be, before all of them are decoded."""
     if has_more(body, "topics", most):
-        check_topics_count(most + 1, most)
+        raise wrong_count(most)
 
 
 def check_topics_count(count: int, most: int) -> None:
     """The same for so many that were decoded, or none."""
     if not 1 <= count <= most:
-        raise invalid(f"topics must hold 1 to {most} topics", "topics")
+        raise wrong_count(most)
 
 
 def page_limit(limit: int | None, limits: Limits) -> int:
