@@ -92,12 +92,20 @@ def planted(mutant: Mutant) -> Iterator[None]:
 MUTANTS: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__.lstrip("_").replace("_", "-"), plant, where))
-        return plant
+def planting(into: list[Mutant], prefix: str = "") -> Callable[..., Callable[[Plant], Plant]]:
+    """What puts planted bugs into a list, by the names of their functions: called with where they should show first."""
 
-    return add
+    def mutant(*where: str) -> Callable[[Plant], Plant]:
+        def add(plant: Plant) -> Plant:
+            into.append(Mutant(prefix + plant.__name__.lstrip("_").replace("_", "-"), plant, where))
+            return plant
+
+        return add
+
+    return mutant
+
+
+_mutant = planting(MUTANTS)
 
 
 # -- syncs and acks ---------------------------------------------------------------------------------------------------

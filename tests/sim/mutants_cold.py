@@ -5,7 +5,7 @@ As in `mutants_history.py`, each names the scenarios in which it should show fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import engine.core.mover as mover_module
@@ -17,17 +17,12 @@ from engine.fs import OpenMode, read_file, write_whole
 from engine.segment.objects import ObjectSegmentStore, Op
 from engine.segment.reader import SegmentFiles
 from engine.segment.tiers import ColdMissingError, ColdTier, LocalSegmentStore
-from tests.sim.mutants import Mutant, Patch, Plant
+from tests.sim.mutants import Mutant, Patch, planting
 
 COLD: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        COLD.append(Mutant(plant.__name__.lstrip("_").replace("_", "-"), plant, where))
-        return plant
-
-    return add
+_mutant = planting(COLD)
 
 
 # -- what is on the tier's disk ---------------------------------------------------------------------------------------

@@ -29,19 +29,14 @@ from engine.topic.tail import Tail
 from engine.wal.prepare import Shorten, Trim
 from engine.wal.shard import Shard
 from engine.wal.wal import Wal
-from tests.sim.mutants import MUTANTS, Mutant, Patch, Plant
+from tests.sim.mutants import MUTANTS, Mutant, Patch, planting
 from tests.sim.mutants_cold import COLD
 from tests.sim.mutants_merge import MERGE
 
 HISTORY: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        HISTORY.append(Mutant(plant.__name__.lstrip("_").replace("_", "-"), plant, where))
-        return plant
-
-    return add
+_mutant = planting(HISTORY)
 
 
 # -- what is let go of, and when --------------------------------------------------------------------------------------

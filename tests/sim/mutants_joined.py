@@ -5,25 +5,18 @@ As in `mutants.py`, each names the scenarios in which it should show first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.core.commit import Commit
 from engine.core.leaving import StagedTake
 from engine.formats.append import SharedBody
 from engine.wal.wal import Wal
-from tests.sim.mutants import Mutant, Patch, Plant
+from tests.sim.mutants import Mutant, Patch, planting
 
 JOINED: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        name = plant.__name__.lstrip("_").replace("_", "-")
-        JOINED.append(Mutant(f"joined-{name}", plant, where))
-        return plant
-
-    return add
+_mutant = planting(JOINED, "joined-")
 
 
 WRITES = ("joined-disk", "joined-fsync")

@@ -5,22 +5,16 @@ As in `mutants.py`, each names the scenarios in which it should show first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine.clock import Clock, EngineTime
 from engine.store.recovery import OpenedStore
-from tests.sim.mutants import Mutant, Patch, Plant
+from tests.sim.mutants import Mutant, Patch, planting
 
 TIME: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        TIME.append(Mutant(plant.__name__.lstrip("_").replace("_", "-"), plant, where))
-        return plant
-
-    return add
+_mutant = planting(TIME)
 
 
 @_mutant("started-under-another-clock")

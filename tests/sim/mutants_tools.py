@@ -5,7 +5,6 @@ As in `mutants.py`, each names the play (or scenario) in which it has to show.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,17 +27,12 @@ from engine.tools.pieced import _Files
 from engine.tools.rebuild import Rebuild
 from engine.tools.recover import Recovery
 from engine.topic.rangeset import RangeSet
-from tests.sim.mutants import Mutant, Patch, Plant
+from tests.sim.mutants import Mutant, Patch, planting
 
 TOOLS: list[Mutant] = []
 
 
-def _mutant(*where: str) -> Callable[[Plant], Plant]:
-    def add(plant: Plant) -> Plant:
-        TOOLS.append(Mutant("tool-" + plant.__name__.lstrip("_").replace("_", "-"), plant, where))
-        return plant
-
-    return add
+_mutant = planting(TOOLS, "tool-")
 
 
 # -- backup -----------------------------------------------------------------------------------------------------------
